@@ -1,0 +1,120 @@
+"""One command: install the peers, start PostgreSQL, measure everything in turns, write table and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.clients import Bench, ClientError
+from benchmarks.install import InstallError, cache_directory, install
+from benchmarks.machine import describe, filesystem
+from benchmarks.plan import FULL, QUICK, Plan
+from benchmarks.server import Server, ServerError, running, wheel_binaries
+from benchmarks.systems import SYSTEMS, Store, System
+from benchmarks.workloads import WORKLOADS, Context, Workload
+
+Runs = dict[str, dict[str, list[dict[str, Any]]]]  # system -> workload -> one entry per repetition
+
+
+def main() -> int:
+    options = _options()
+    systems, workloads = _chosen(options.only)
+    plan: Plan = QUICK if options.quick else FULL
+    cache = cache_directory()
+    try:
+        systems = install(systems, cache)
+        with _directories(options.data) as (data, memory):
+            bench = Bench(cache, data, memory)
+            with _server(systems, options.postgres_bin, data) as server:
+                about = describe(systems, cache, server, plan, data)
+                started = time.monotonic()
+                runs = _measure(Context(bench, plan, server), systems, workloads)
+                about["minutes"] = round((time.monotonic() - started) / 60, 1)
+    except (InstallError, ServerError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    path = report.write(runs, systems, about, partial=bool(options.only))
+    print(f"\n{path.read_text()}")
+    return 0
+
+
+def _measure(context: Context, systems: list[System], workloads: list[Workload]) -> Runs:
+    """Every workload, repetition by repetition, the systems taking turns so that all meet the same machine."""
+    runs: Runs = {system.name: {} for system in systems}
+    broken: set[tuple[str, str]] = set()
+    for workload in workloads:
+        for _ in range(1 if workload.once else context.plan.repeat):
+            for system in systems:
+                if workload.applies(system) and (system.name, workload.name) not in broken:
+                    entry = _measure_once(context, system, workload)
+                    runs[system.name].setdefault(workload.name, []).append(entry)
+                    if "error" in entry:
+                        broken.add((system.name, workload.name))
+    return runs
+
+
+def _measure_once(context: Context, system: System, workload: Workload) -> dict[str, Any]:
+    try:
+        entry = workload.run(context, system)
+    except (ClientError, OSError, TimeoutError) as error:
+        entry = {"error": report.without_paths(str(error))}
+    print(f"{time.strftime('%H:%M:%S')} {system.name:16} {workload.name:14} {report.line(entry)}", flush=True)
+    return entry
+
+
+def _chosen(only: list[str]) -> tuple[list[System], list[Workload]]:
+    """The systems and workloads named, or all of a kind of which none is named."""
+    known = {system.name for system in SYSTEMS} | {workload.name for workload in WORKLOADS}
+    unknown = sorted(set(only) - known)
+    if unknown:
+        raise SystemExit(f"no system or workload named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+    systems = [system for system in SYSTEMS if system.name in only] or list(SYSTEMS)
+    workloads = [workload for workload in WORKLOADS if workload.name in only] or list(WORKLOADS)
+    return systems, workloads
+
+
+@contextlib.contextmanager
+def _directories(parent: Path) -> Any:
+    if filesystem(parent) in ("tmpfs", "ramfs"):
+        raise ServerError(f"{parent} is in memory, where fsync costs nothing: give --data a directory on disk")
+    data = Path(tempfile.mkdtemp(prefix="rowlock-bench-", dir=parent))
+    data.chmod(0o755)
+    shared_memory = Path("/dev/shm")
+    memory = Path(tempfile.mkdtemp(prefix="rowlock-bench-", dir=shared_memory if shared_memory.is_dir() else None))
+    try:
+        yield data, memory
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _server(systems: list[System], binaries: Path | None, data: Path) -> Any:
+    if not any(system.store is Store.POSTGRESQL for system in systems):
+        yield None
+        return
+    server: Server
+    with running(binaries or wheel_binaries(), data) as server:
+        yield server
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="once instead of three times, smaller sizes")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these systems or workloads")
+    parser.add_argument("--postgres-bin", type=Path, help="directory with initdb and postgres (default: the wheel's)")
+    parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="directory on disk for the stores")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One file per system, the same shape each: see `peer.py`."""

@@ -1,0 +1,47 @@
+"""huey on SQLite: WAL and synchronous=FULL as it comes; a finished job is deleted, and so is a taken one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from huey import SqliteHuey
+
+from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, main, record
+
+huey = SqliteHuey("bench", filename=DATABASE)
+
+
+@huey.task()
+def noop(number: int) -> None:
+    record(number)
+
+
+class Huey(Peer):
+    def enqueue(self, number: int) -> None:
+        noop(number)
+
+    def enqueue_many(self, numbers: range) -> None:
+        for number in numbers:  # it has no bulk call
+            noop(number)
+
+    def fill(self, waiting: int, finished: int) -> dict[str, Any]:
+        storage = huey.storage
+        data = storage.to_blob(huey.serialize_task(noop.s(FILLER)))
+        with storage.db(commit=True) as cursor:
+            rows = ((storage.name, data, -10.0) for _ in range(waiting))
+            cursor.executemany("INSERT INTO task (queue, data, priority) VALUES (?, ?, ?)", rows)
+        return {"waiting": waiting, "finished": 0, "how": "lower priority; it deletes what is done"}
+
+    def worker(self, processes: int) -> None:
+        options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in SETTINGS.items()]
+        command = ["-m", "huey.bin.huey_consumer", "benchmarks.adapters.huey_peer.huey", *options]
+        os.execv(sys.executable, [sys.executable, *command])
+
+
+if __name__ == "__main__":
+    # Under its own name, so that the task is registered by the name the consumer knows.
+    from benchmarks.adapters import huey_peer
+
+    main(huey_peer.Huey())

@@ -1,0 +1,142 @@
+"""The bars of the job engine's issue, each a figure or a ratio of figures of the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Summary = dict[str, dict[str, dict[str, Any]]]  # system -> workload -> medians
+
+ROWLOCK = "rowlock"
+ROWLOCK_SQLITE = "rowlock-sqlite"
+_POSTGRESQL_PEERS = ("procrastinate", "pgqueuer", "awa-pg", "graphile-worker", "pg-boss")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    name: str
+    limit: float
+    at_least: bool
+    unit: str
+    value: Callable[[Summary], float | None]
+
+    def judge(self, summary: Summary) -> dict[str, Any]:
+        value = self.value(summary)
+        wanted = f"{'≥' if self.at_least else '≤'} {self.limit:g}{self.unit}"
+        if value is None:
+            return {"bar": self.name, "wanted": wanted, "value": None, "verdict": "not measured"}
+        passed = value >= self.limit if self.at_least else value <= self.limit
+        shown = f"{value:.3g}{self.unit}" if value < 100 else f"{value:,.0f}{self.unit}"
+        return {
+            "bar": self.name,
+            "wanted": wanted,
+            "value": value,
+            "shown": shown,
+            "verdict": "pass" if passed else "FAIL",
+        }
+
+
+def judge(summary: Summary) -> list[dict[str, Any]]:
+    """Every bar with its value and whether it is passed, failed or was not measured."""
+    return [bar.judge(summary) for bar in BARS]
+
+
+def _figure(system: str, workload: str, key: str = "rate") -> Callable[[Summary], float | None]:
+    def value(summary: Summary) -> float | None:
+        found = summary.get(system, {}).get(workload, {}).get(key)
+        return None if found is None else float(found)
+
+    return value
+
+
+def _best(systems: tuple[str, ...], workload: str) -> Callable[[Summary], float | None]:
+    def value(summary: Summary) -> float | None:
+        found = [_figure(system, workload)(summary) for system in systems]
+        return max((figure for figure in found if figure is not None), default=None)
+
+    return value
+
+
+def _ratio(
+    over: Callable[[Summary], float | None], under: Callable[[Summary], float | None]
+) -> Callable[[Summary], float | None]:
+    def value(summary: Summary) -> float | None:
+        above, below = over(summary), under(summary)
+        return above / below if above is not None and below else None
+
+    return value
+
+
+def _cost(
+    slower: Callable[[Summary], float | None], faster: Callable[[Summary], float | None]
+) -> Callable[[Summary], float | None]:
+    """By how many percent the first is slower than the second."""
+
+    def value(summary: Summary) -> float | None:
+        ratio = _ratio(slower, faster)(summary)
+        return None if ratio is None else (1 - ratio) * 100
+
+    return value
+
+
+_drain = _figure(ROWLOCK, "drain")
+_nodes = ("graphile-worker", "pg-boss")
+
+BARS: tuple[Bar, ...] = (
+    Bar(
+        "one process, default settings ÷ pgqueuer at its best",
+        3,
+        True,
+        "x",
+        _ratio(_drain, _figure("pgqueuer", "drain-best")),
+    ),
+    Bar(
+        "one process, default settings ÷ the best of graphile-worker and pg-boss",
+        1.2,
+        True,
+        "x",
+        _ratio(_drain, _best(_nodes, "drain-best")),
+    ),
+    Bar(
+        "batch handler ÷ pg-boss's",
+        1.5,
+        True,
+        "x",
+        _ratio(_figure(ROWLOCK, "batch"), _figure("pg-boss", "batch")),
+    ),
+    Bar("two processes ÷ one, default settings", 1.2, True, "x", _ratio(_figure(ROWLOCK, "drain-2"), _drain)),
+    Bar(
+        "bulk enqueue ÷ the best peer on PostgreSQL",
+        2,
+        True,
+        "x",
+        _ratio(_figure(ROWLOCK, "bulk"), _best(_POSTGRESQL_PEERS, "bulk")),
+    ),
+    Bar("latency p50", 4, False, " ms", _figure(ROWLOCK, "latency", "p50_ms")),
+    Bar("latency p99", 12, False, " ms", _figure(ROWLOCK, "latency", "p99_ms")),
+    Bar(
+        "cost of waiting and finished jobs in the store",
+        15,
+        False,
+        " %",
+        _cost(_figure(ROWLOCK, "deep"), _figure(ROWLOCK, "drain-best")),
+    ),
+    Bar(
+        "cost of an old transaction, on the same store",
+        50,
+        False,
+        " %",
+        _cost(_figure(ROWLOCK, "deep-old"), _figure(ROWLOCK, "deep")),
+    ),
+    Bar("WAL bytes per job, page images included", 700, False, "", _figure(ROWLOCK, "drain", "wal_bytes")),
+    Bar("commits per job", 0.02, False, "", _figure(ROWLOCK, "drain", "commits")),
+    Bar("client CPU per job", 20, False, " µs", _figure(ROWLOCK, "drain", "client_cpu_us")),
+    Bar(
+        "SQLite, synchronous=FULL, one process, default settings ÷ huey at its best",
+        10,
+        True,
+        "x",
+        _ratio(_figure(ROWLOCK_SQLITE, "drain"), _figure("huey", "drain-best")),
+    ),
+)

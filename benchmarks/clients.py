@@ -1,0 +1,152 @@
+"""The processes of a system under measurement: short client commands, and workers with the record they write."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.install import program
+from benchmarks.places import Place
+from benchmarks.systems import Settings, System
+from benchmarks.usage import tree
+
+FILLER = 10_000_000
+RECORD_WORDS = 3
+COMMAND_SECONDS_MAX = 900
+STOP_SECONDS_MAX = 5
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class ClientError(Exception):
+    """A system's own process failed; the message ends with what it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where the run keeps its things: installed peers, data on disk, the record on tmpfs."""
+
+    cache: Path
+    data: Path
+    memory: Path
+
+    @property
+    def record(self) -> Path:
+        return self.memory / "record"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.data / "worker.log"
+
+    def environment(self, system: System, place: Place, settings: Settings) -> dict[str, str]:
+        return os.environ | {
+            "BENCH_DATABASE": place.url,
+            "BENCH_SETTINGS": json.dumps(dict(settings)),
+            "BENCH_RECORD": str(self.record),
+            "NODE_ENV": "production",
+            "NODE_PATH": str(self.cache / "node" / "node_modules"),
+            "PYTHONPATH": str(_REPOSITORY),
+        }
+
+
+def call(bench: Bench, system: System, place: Place, settings: Settings, command: str, *numbers: int) -> dict[str, Any]:
+    """Run one client command to its end and return its answer."""
+    argv = [*program(system, bench.cache), command, *map(str, numbers)]
+    environment = bench.environment(system, place, settings)
+    done = subprocess.run(
+        argv, env=environment, cwd=bench.data, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX
+    )
+    answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not answers:
+        raise ClientError(f"{system.name} {command}: {done.stderr.strip()[-1500:]}")
+    return dict(json.loads(answers[-1]))
+
+
+@dataclass(slots=True)
+class Record:
+    """What the handlers wrote: job number, monotonic ns, process; three words each."""
+
+    path: Path
+    words: array.array[int] = field(default_factory=lambda: array.array("q"))
+    measured: int = 0
+
+    def read(self) -> int:
+        """Take in what is new; how many measured jobs have started so far."""
+        offset = len(self.words) * self.words.itemsize
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            new = file.read()
+        whole = len(new) // (RECORD_WORDS * self.words.itemsize) * RECORD_WORDS * self.words.itemsize
+        fresh = array.array("q")
+        fresh.frombytes(new[:whole])
+        self.words.extend(fresh)
+        self.measured += sum(1 for number in fresh[::RECORD_WORDS] if 0 <= number < FILLER)
+        return self.measured
+
+    def starts(self) -> list[tuple[int, int, int]]:
+        """(ns, job number, process) of every measured start, in the order of time."""
+        rows = zip(self.words[1::3], self.words[::3], self.words[2::3], strict=True)
+        return sorted(row for row in rows if 0 <= row[1] < FILLER)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    processes: list[subprocess.Popen[bytes]]
+    record: Record
+    log: Path
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.processes]
+
+    def check(self) -> None:
+        """Raise when a worker ended by itself."""
+        if any(process.poll() is not None for process in self.processes):
+            raise ClientError(f"worker ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
+
+
+@contextlib.contextmanager
+def workers(bench: Bench, system: System, place: Place, settings: Settings, processes: int) -> Iterator[Workers]:
+    """Workers of this system, stopped at the end together with whatever they started."""
+    bench.record.write_bytes(b"")
+    environment = bench.environment(system, place, settings)
+    each = [processes] if system.supervised else [1] * processes
+    with bench.worker_log.open("wb") as log:
+        started = [
+            subprocess.Popen(
+                [*program(system, bench.cache), "worker", str(count)],
+                env=environment,
+                cwd=bench.data,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            for count in each
+        ]
+    try:
+        yield Workers(started, Record(bench.record), bench.worker_log)
+    finally:
+        for process in started:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    descendants = tree(process.pid)
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS_MAX)
+    for pid in descendants:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if pid == process.pid or os.getpgid(pid) == process.pid:
+                os.kill(pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(0.1)

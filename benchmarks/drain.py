@@ -1,0 +1,103 @@
+"""One drain: workers on a full queue, from the first handler's start until the store knows every job finished."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.clients import Bench, ClientError, Workers, workers
+from benchmarks.places import Counting, Place, PostgresPlace
+from benchmarks.plan import Plan
+from benchmarks.systems import Settings, System
+from benchmarks.usage import Usage, cpu
+
+_POLL_SECONDS = 0.01
+
+
+def drain(
+    bench: Bench, plan: Plan, system: System, place: Place, settings: Settings, jobs: int, processes: int
+) -> dict[str, Any]:
+    """Drain `jobs` waiting jobs and say how fast, and what each cost the clients and the server."""
+    counted = isinstance(place, PostgresPlace)
+    before = place.counters() if isinstance(place, PostgresPlace) else None
+    with (
+        place.counting(system.unsettled) as unsettled,
+        workers(bench, system, place, settings, processes) as running,
+    ):
+        first_seen, usage_first = _wait_for_start(plan, running, place)
+        began = time.monotonic()
+        finished = _wait_for_handlers(plan, running, jobs)
+        settled_ns = _wait_until_settled(plan, unsettled) if finished else None
+        used = cpu(running.pids, place.server_pid) - usage_first
+        seconds = time.monotonic() - began
+        done = running.record.read()
+        busy = place.counters() if isinstance(place, PostgresPlace) else None
+    result = _rates(running, processes, jobs, settled_ns) | _cpu_per_job(used, seconds, done - first_seen)
+    if counted and isinstance(place, PostgresPlace) and before and busy:
+        full_pages = place.full_page_bytes(before, busy)
+        result["wal_bytes"] = (busy.wal_bytes - before.wal_bytes) / done
+        result["wal_full_page_bytes"] = None if full_pages is None else full_pages / done
+        result["commits"] = (place.counters().commits - before.commits - unsettled.calls) / done
+        result["statements_logged"] = place.statements(before, busy) / done
+    return result
+
+
+def _wait_for_start(plan: Plan, running: Workers, place: Place) -> tuple[int, Usage]:
+    end = time.monotonic() + plan.start_seconds_max
+    while time.monotonic() < end:
+        seen = running.record.read()
+        if seen:
+            return seen, cpu(running.pids, place.server_pid)
+        running.check()
+        time.sleep(_POLL_SECONDS)
+    raise ClientError(f"no job started: {running.log.read_text(errors='replace').strip()[-1500:]}")
+
+
+def _wait_for_handlers(plan: Plan, running: Workers, jobs: int) -> bool:
+    """Whether all handlers ran before the drain's time was up."""
+    end = time.monotonic() + plan.drain_seconds_max
+    while time.monotonic() < end:
+        if running.record.read() >= jobs:
+            return True
+        running.check()
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def _wait_until_settled(plan: Plan, unsettled: Counting) -> int:
+    end = time.monotonic() + plan.settle_seconds_max
+    while time.monotonic() < end:
+        if not unsettled.count():
+            return time.monotonic_ns()
+        time.sleep(_POLL_SECONDS / 5)
+    raise ClientError(f"{unsettled.count()} jobs ran but were never acknowledged in the store")
+
+
+def _rates(running: Workers, processes: int, jobs: int, settled_ns: int | None) -> dict[str, Any]:
+    """Jobs per second from the moment when all processes are at work."""
+    starts = running.record.starts()
+    first_of: dict[int, int] = {}
+    for at, _, process in starts:
+        first_of.setdefault(process, at)
+    firsts = sorted(first_of.values())
+    start = firsts[min(processes, len(firsts)) - 1]
+    counted = sum(1 for at, _, _ in starts if at >= start)
+    last = starts[-1][0]
+    end = last if settled_ns is None else settled_ns
+    return {
+        "rate": counted / max(end - start, 1) * 1e9,
+        "handler_rate": counted / max(last - start, 1) * 1e9,
+        "settled_after_ms": None if settled_ns is None else (settled_ns - last) / 1e6,
+        "jobs": len(starts),
+        "capped": len(starts) < jobs,
+        "duplicates": len(starts) - len({number for _, number, _ in starts}),
+        "processes_at_work": len(firsts),
+    }
+
+
+def _cpu_per_job(used: Usage, seconds: float, jobs: int) -> dict[str, Any]:
+    return {
+        "client_cpu_us": used.client / 1e3 / max(jobs, 1),
+        "server_cpu_us": used.server / 1e3 / max(jobs, 1),
+        "other_cores": max(0.0, used.others / 1e9 / max(seconds, 1e-3)),
+    }

@@ -1,0 +1,152 @@
+"""Where a system keeps its jobs: a PostgreSQL database or an SQLite file of its own, and what can be asked of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.server import Server
+from benchmarks.systems import Store, System
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the store has done so far. `commits` is exact only when nobody is connected."""
+
+    wal_lsn: str = "0/0"
+    wal_bytes: int = 0
+    commits: int = 0
+    log_bytes: int = 0
+
+
+class Place(Protocol):
+    url: str
+    server_pid: int | None
+
+    def reset(self) -> None:
+        """Make it empty."""
+
+    def settle(self, vacuum: bool = False) -> None:
+        """Statistics as they will be in a running system, and no checkpoint in the middle of a drain."""
+
+    def counting(self, query: str) -> contextlib.AbstractContextManager[Counting]:
+        """A connection that repeats this query."""
+
+    def old_transaction(self) -> contextlib.AbstractContextManager[None]:
+        """Another client's transaction, open for as long as the context is."""
+
+
+class Counting(Protocol):
+    calls: int
+
+    def count(self) -> int: ...
+
+
+def place(system: System, purpose: str, server: Server | None, directory: Path) -> Place:
+    name = f"{system.name}_{purpose}".replace("-", "_")
+    if system.store is Store.SQLITE:
+        return SqlitePlace(directory / name)
+    assert server is not None
+    return PostgresPlace(server, name)
+
+
+class _Query:
+    def __init__(self, connection: Any, query: str) -> None:
+        self.calls = 0
+        self._connection, self._query = connection, query
+
+    def count(self) -> int:
+        self.calls += 1
+        return int(self._connection.execute(self._query).fetchone()[0])
+
+
+class PostgresPlace:
+    def __init__(self, server: Server, name: str) -> None:
+        self.server, self.name = server, name
+        self.url = server.url(name)
+        self.server_pid: int | None = server.pid
+
+    def reset(self) -> None:
+        with self.server.connect() as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+            connection.execute(f"CREATE DATABASE {self.name}")
+
+    def settle(self, vacuum: bool = False) -> None:
+        with self.server.connect(self.name) as connection:
+            connection.execute("VACUUM ANALYZE" if vacuum else "ANALYZE")
+            connection.execute("CHECKPOINT")
+
+    @contextlib.contextmanager
+    def counting(self, query: str) -> Iterator[Counting]:
+        with self.server.connect(self.name) as connection:
+            yield _Query(connection, query)
+
+    @contextlib.contextmanager
+    def old_transaction(self) -> Iterator[None]:
+        with self.server.connect(self.name) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT txid_current(), count(*) FROM pg_class")
+            yield
+            connection.execute("ROLLBACK")
+
+    def log_statements(self) -> None:
+        with self.server.connect(self.name) as connection:
+            connection.execute(f"ALTER DATABASE {self.name} SET log_statement = 'all'")
+            connection.execute(f"ALTER DATABASE {self.name} SET log_parameter_max_length = 0")
+
+    def counters(self) -> Counters:
+        with self.server.connect() as connection:
+            row: Any = connection.execute(
+                """SELECT lsn, lsn - '0/0', (SELECT xact_commit FROM pg_stat_database WHERE datname = %s)
+                FROM pg_current_wal_insert_lsn() lsn""",
+                (self.name,),
+            ).fetchone()
+        return Counters(row[0], int(row[1]), int(row[2]), self.server.log.stat().st_size)
+
+    def statements(self, before: Counters, after: Counters) -> int:
+        """Statements that clients sent between the two, from the server's log (see `log_statements`)."""
+        with self.server.log.open("rb") as log:
+            log.seek(before.log_bytes)
+            logged = log.read(after.log_bytes - before.log_bytes)
+        return len(re.findall(rb"^[^\t\n].* LOG:  (?:statement|execute [^:]*): ", logged, re.MULTILINE))
+
+    def full_page_bytes(self, before: Counters, after: Counters) -> int | None:
+        """How much of the WAL between the two are page images that the checkpoint before called for."""
+        span = ["--start", before.wal_lsn, "--end", after.wal_lsn, "--path", str(self.server.data / "pg_wal")]
+        told = subprocess.run([str(self.server.bin / "pg_waldump"), "--stats", *span], capture_output=True, text=True)
+        total = re.search(r"^Total\s+\d+\s+\d+ \[[^]]*\]\s+(\d+) ", told.stdout, re.MULTILINE)
+        return int(total[1]) if total else None
+
+
+class SqlitePlace:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.url = str(directory / "jobs.db")
+        self.server_pid: int | None = None
+
+    def reset(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+
+    def settle(self, vacuum: bool = False) -> None:
+        with contextlib.closing(sqlite3.connect(self.url)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextlib.contextmanager
+    def counting(self, query: str) -> Iterator[Counting]:
+        with contextlib.closing(sqlite3.connect(self.url, isolation_level=None)) as connection:
+            yield _Query(connection, query)
+
+    @contextlib.contextmanager
+    def old_transaction(self) -> Iterator[None]:
+        with contextlib.closing(sqlite3.connect(self.url, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            yield

@@ -1,0 +1,34 @@
+"""How much of everything: the sizes of a full run and of a quick one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    repeat: int = 3
+    enqueued_one_by_one: int = 2_000
+    enqueued_in_bulk: int = 20_000
+    enqueued_concurrently: int = 5_000
+    enqueuers: int = 50
+    drained: int = 20_000
+    drain_seconds_max: float = 6.0
+    start_seconds_max: float = 40.0
+    settle_seconds_max: float = 15.0
+    latency_jobs: int = 200
+    latency_per_second: int = 20
+    filled: int = 500_000
+    idle_seconds: float = 30.0
+
+
+FULL = Plan()
+QUICK = Plan(
+    repeat=1,
+    enqueued_one_by_one=500,
+    enqueued_concurrently=1_500,
+    drain_seconds_max=3.0,
+    latency_jobs=60,
+    filled=50_000,
+    idle_seconds=10.0,
+)

@@ -1,0 +1,87 @@
+"""Medians, tables and files: what a run leaves behind, without any path of this machine in it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import bars, tables
+from benchmarks.bars import Summary
+from benchmarks.install import HERE, cache_directory
+from benchmarks.systems import System
+
+RESULTS = HERE / "results"
+Runs = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: bool) -> Path:
+    """Write the JSON and the table; the table's path. A partial run does not touch the repository."""
+    summary = summarize(runs)
+    verdicts = bars.judge(summary)
+    directory = cache_directory() / "results" if partial else RESULTS
+    directory.mkdir(parents=True, exist_ok=True)
+    quick = "" if about["plan"]["repeat"] > 1 else "-quick"
+    data = {"about": about, "bars": verdicts, "summary": summary, "runs": runs}
+    text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n"
+    (directory / f"{about['date']}-{about['commit']}{quick}.json").write_text(without_paths(text))
+    path = directory / f"latest{quick}.md"
+    path.write_text(without_paths(tables.page(summary, verdicts, systems, about)))
+    return path
+
+
+def summarize(runs: Runs) -> Summary:
+    """The median of every number over the repetitions."""
+    summary: Summary = {}
+    for system, workloads in runs.items():
+        summary[system] = {workload: _median(entries) for workload, entries in workloads.items()}
+        for default, best in (("drain", "drain-best"), ("drain-2", "drain-best-2")):
+            if default in summary[system]:
+                summary[system].setdefault(best, summary[system][default])
+    return summary
+
+
+def _median(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    good = [entry for entry in entries if "error" not in entry]
+    if not good:
+        return {"error": entries[0]["error"]}
+    keys = {key for entry in good for key, value in entry.items() if isinstance(value, (int, float))}
+    medians: dict[str, Any] = {}
+    for key in sorted(keys):
+        values = [entry[key] for entry in good if entry.get(key) is not None]
+        if isinstance(values[0], bool):
+            medians[key] = any(values)
+        else:
+            medians[key] = max(values) if key == "duplicates" else statistics.median(values)
+    if "filled" in good[0]:
+        medians["filled"] = good[0]["filled"]
+    return medians
+
+
+def line(entry: dict[str, Any]) -> str:
+    """One entry in a few words, for the terminal."""
+    if "error" in entry:
+        return f"FAILED {entry['error'][-300:]}"
+    words = []
+    for key, value in entry.items():
+        if isinstance(value, bool):
+            words += [key] if value else []
+        elif isinstance(value, (int, float)) and (value or key == "rate"):
+            words.append(f"{key}={value:,.0f}" if abs(value) >= 100 else f"{key}={value:.3g}")
+    return " ".join(words)
+
+
+def without_paths(text: str) -> str:
+    """The text with this machine's directories replaced by what they are."""
+    known = {
+        str(HERE.parent): "REPOSITORY",
+        str(cache_directory()): "CACHE",
+        str(Path.home()): "HOME",
+        tempfile.gettempdir() + "/": "TMP/",
+        "/var/tmp/": "TMP/",
+    }
+    for path, word in known.items():
+        text = text.replace(path, word)
+    return text

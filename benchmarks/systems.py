@@ -1,0 +1,126 @@
+"""The systems measured: how each is driven at its defaults and at its best, and how to see that it is done.
+
+`unsettled` counts the measured jobs that the store does not yet know to be finished; the jobs that only
+fill the store have another priority and are left out. Settings are those of the system's own names
+(see its adapter). The best ones were found by short drains; a better one may exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Settings = Mapping[str, Any]
+
+
+class Store(StrEnum):
+    POSTGRESQL = "postgresql"
+    SQLITE = "sqlite"
+
+
+class Runtime(StrEnum):
+    ROWLOCK = "rowlock"  # the interpreter that runs the benchmark
+    PEERS = "peers"  # a virtual environment with the Python peers
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    name: str
+    store: Store
+    runtime: Runtime
+    adapter: str
+    package: str
+    unsettled: str
+    default: Settings = field(default_factory=dict)
+    best: Settings = field(default_factory=dict)
+    latency: Settings | None = None  # where the best for throughput is not the best for latency
+    batch: Settings | None = None  # for systems with handlers that take many jobs in one call
+    supervised: bool = False  # one command starts all worker processes
+    fills: bool = True
+    note: str = ""
+
+    @property
+    def latency_settings(self) -> Settings:
+        return self.best if self.latency is None else self.latency
+
+
+SYSTEMS: tuple[System, ...] = (
+    System(
+        name="procrastinate",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.PEERS,
+        adapter="procrastinate_peer",
+        package="procrastinate",
+        unsettled="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing') AND priority = 0",
+        best={"concurrency": 4, "connections": 4, "uvloop": True},
+    ),
+    System(
+        name="pgqueuer",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.PEERS,
+        adapter="pgqueuer_peer",
+        package="pgqueuer",
+        unsettled="SELECT count(*) FROM pgqueuer WHERE priority = 0",
+        best={"batch": 200, "uvloop": True},
+    ),
+    System(
+        name="awa-pg",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.PEERS,
+        adapter="awa_peer",
+        package="awa-pg",
+        unsettled="SELECT count(*) FROM awa.jobs WHERE state IN ('available', 'running') AND priority = 2",
+        best={"uvloop": True},
+    ),
+    System(
+        name="graphile-worker",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.NODE,
+        adapter="graphile_worker_peer",
+        package="graphile-worker",
+        unsettled="SELECT count(*) FROM graphile_worker._private_jobs WHERE priority = 0",
+        best={"concurrentJobs": 100, "maxPoolSize": 10, "localQueue": {"size": 1000}, "completeJobBatchDelay": 10},
+        latency={"concurrentJobs": 10, "maxPoolSize": 12},
+        note="deletes finished jobs",
+    ),
+    System(
+        name="pg-boss",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.NODE,
+        adapter="pg_boss_peer",
+        package="pg-boss",
+        unsettled="SELECT count(*) FROM pgboss.job WHERE state < 'completed' AND priority = 0",
+        best={
+            "batchSize": 2000,
+            "localConcurrency": 2,
+            "pollingIntervalSeconds": 0.5,
+            "burstWhenBatchFull": True,
+            "notify": True,
+        },
+        note="its handler always takes an array; best and batch are the same drain",
+    ),
+    System(
+        name="huey",
+        store=Store.SQLITE,
+        runtime=Runtime.PEERS,
+        adapter="huey_peer",
+        package="huey",
+        unsettled="SELECT count(*) FROM task WHERE priority = 0",
+        best={"workers": 2, "worker-type": "process", "delay": 0.005, "max-delay": 0.02, "quiet": True},
+        note="synchronous=FULL, its default; takes a job by deleting it, so a crash loses it",
+    ),
+    System(
+        name="litequeue",
+        store=Store.SQLITE,
+        runtime=Runtime.PEERS,
+        adapter="litequeue_peer",
+        package="litequeue",
+        unsettled="SELECT count(*) FROM Queue WHERE status < 2",
+        best={"poll_seconds": 0.005},
+        fills=False,
+        note="no worker of its own, synchronous=NORMAL; no priorities, so nothing can be put behind",
+    ),
+)

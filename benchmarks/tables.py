@@ -1,0 +1,166 @@
+"""The page of results in Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.bars import Summary
+from benchmarks.systems import Store, System
+
+_RATES = (
+    ("one", "one by one"),
+    ("bulk", "in bulk"),
+    ("concurrent", "50 at once"),
+    ("drain", "drain, default"),
+    ("drain-best", "drain, best"),
+    ("drain-2", "two, default"),
+    ("drain-best-2", "two, best"),
+    ("batch", "batch handler"),
+)
+_COSTS = (
+    ("commits", "commits"),
+    ("wal_bytes", "WAL bytes"),
+    ("wal_full_page_bytes", "of them page images"),
+    ("client_cpu_us", "client CPU µs"),
+    ("server_cpu_us", "server CPU µs"),
+    ("settled_after_ms", "last start to acknowledged, ms"),
+)
+
+
+def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System], about: dict[str, Any]) -> str:
+    parts = [
+        _heading(about),
+        "## Bars\n",
+        _bars(verdicts),
+        "## Jobs per second\n",
+        _rates(summary, systems),
+        "## Enqueue to start, idle worker, milliseconds\n",
+        _latency(summary, systems),
+        "## With a full store, and with an old transaction open\n",
+        _depth(summary, systems, about),
+        "## What one job costs, draining with one process at best settings\n",
+        _costs(summary, systems),
+        "## How it was measured\n",
+        _method(systems, about),
+    ]
+    return "\n".join(parts)
+
+
+def _heading(about: dict[str, Any]) -> str:
+    server = f"PostgreSQL {about['postgresql']}" if "postgresql" in about else "no PostgreSQL"
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    settings = ", ".join(f"{name}={value}" for name, value in about.get("postgresql_settings", {}).items())
+    return (
+        f"# Rowlock beside other job queues\n\nCommit {about['commit']}, {about['date']}, {about['minutes']} minutes. "
+        f"{about['cpu']}, {about['memory']}, {about['system']}, {about['filesystem']}. Python {about['python']}, "
+        f"Node {about.get('node', 'absent')}, {server} ({settings or 'not started'}), SQLite {about['sqlite']['peers']} "
+        f"for the peers. {versions}.\n\n"
+        "Repeat it with `make bench` (`python -m benchmarks`); a short one with `python -m benchmarks --quick`.\n"
+    )
+
+
+def _bars(verdicts: list[dict[str, Any]]) -> str:
+    rows = [[v["bar"], v["wanted"], v.get("shown", "–"), v["verdict"]] for v in verdicts]
+    return _table(["bar", "wanted", "measured", ""], rows)
+
+
+def _rates(summary: Summary, systems: list[System]) -> str:
+    rows = [
+        [system.name, system.store, *(_rate(summary.get(system.name, {}).get(name)) for name, _ in _RATES)]
+        for system in systems
+    ]
+    return _table(["system", "store", *(title for _, title in _RATES)], rows)
+
+
+def _latency(summary: Summary, systems: list[System]) -> str:
+    keys = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+    rows = []
+    for system in systems:
+        found = summary.get(system.name, {}).get("latency", {})
+        rows.append([system.name, *(_number(found.get(key)) for key in keys)])
+    return _table(["system", "p50", "p95", "p99", "worst"], rows)
+
+
+def _depth(summary: Summary, systems: list[System], about: dict[str, Any]) -> str:
+    rows = []
+    for system in systems:
+        found = summary.get(system.name, {})
+        deep, old = found.get("deep", {}), found.get("deep-old", {})
+        filled = deep.get("filled", {})
+        plain = found.get("drain-best", {}).get("rate")
+        rows.append(
+            [
+                system.name,
+                _number(filled.get("waiting")),
+                _number(filled.get("finished")),
+                _rate(deep or None),
+                _share(deep.get("rate"), plain),
+                _rate(old or None),
+                _share(old.get("rate"), deep.get("rate")),
+                filled.get("how", system.note if not system.fills else ""),
+            ]
+        )
+    head = ["system", "waiting", "finished", "jobs/s", "of the plain drain", "old transaction, jobs/s", "of that", "how filled"]
+    return _table(head, rows)
+
+
+def _costs(summary: Summary, systems: list[System]) -> str:
+    rows = []
+    for system in systems:
+        found = summary.get(system.name, {})
+        drain = found.get("drain-best", {})
+        statements = found.get("statements", {}).get("statements_logged")
+        idle = found.get("idle", {}).get("statements_per_minute")
+        costs = [_number(drain.get(key)) for key, _ in _COSTS]
+        rows.append([system.name, _number(statements), *costs, _number(idle), _number(drain.get("other_cores"))])
+    titles = ["statements", *(title for _, title in _COSTS), "statements per minute, idle, default", "others' cores"]
+    return _table(["system", *titles], rows)
+
+
+def _method(systems: list[System], about: dict[str, Any]) -> str:
+    plan = about["plan"]
+    lines = [
+        f"- Every figure is the median of {plan['repeat']}; the systems take turns. Statements and idle are taken once.",
+        f"- A drain has {plan['drained']:,} jobs a process; it counts from the moment all processes are at work (the first "
+        "handler's start) until the store holds nothing unacknowledged.",
+        f"- ᶜ stopped after {plan['drain_seconds_max']:g} s, rate of what was started by then. ! a job ran twice.",
+        "- The job appends 24 bytes (number, monotonic ns, process) to a file on tmpfs; the driver counts in that file.",
+        "- Before each drain: ANALYZE and CHECKPOINT. The WAL therefore has the page images that follow a checkpoint.",
+        "- Commits: pg_stat_database.xact_commit from before the worker starts until after it stopped, all its own included.",
+        "- Statements: lines of the server's log with log_statement=all, in a drain of its own that is not timed.",
+        "- CPU: /proc schedstat of the process trees, from the first handler's start until all is acknowledged.",
+        "- Old transaction: REPEATABLE READ with an xid, opened before the jobs are enqueued; on SQLite an open read.",
+        f"- Latency: {plan['latency_jobs']} jobs at {plan['latency_per_second']}/s, from the call of enqueue to the handler.",
+        "",
+    ]
+    rows = [
+        [s.name, *(_words(about["settings"].get(s.name, {}).get(key)) for key in ("default", "best", "latency")), s.note]
+        for s in systems
+    ]
+    return "\n".join(lines) + "\n" + _table(["system", "default", "best", "for latency", "note"], rows)
+
+
+def _words(settings: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name}={value}" for name, value in (settings or {}).items()) or "as it comes"
+
+
+def _rate(found: dict[str, Any] | None) -> str:
+    if found is None or "rate" not in found:
+        return "failed" if found and "error" in found else "–"
+    marks = ("ᶜ" if found.get("capped") else "") + ("!" if found.get("duplicates") else "")
+    return _number(found["rate"]) + marks
+
+
+def _share(part: float | None, whole: float | None) -> str:
+    return f"{part / whole:.2f}" if part is not None and whole else "–"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"

@@ -1,0 +1,172 @@
+"""The workloads: each is one measurement of one system, repeated by the driver with the systems taking turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clients import Bench, ClientError, Workers, call, workers
+from benchmarks.drain import drain
+from benchmarks.places import Place, PostgresPlace, place
+from benchmarks.plan import Plan
+from benchmarks.server import Server
+from benchmarks.systems import Settings, Store, System
+
+Figures = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Context:
+    bench: Bench
+    plan: Plan
+    server: Server | None
+    filled: dict[str, Figures] = field(default_factory=dict)
+
+    def place(self, system: System, purpose: str) -> Place:
+        return place(system, purpose, self.server, Path(self.bench.data))
+
+    def call(self, system: System, where: Place, settings: Settings, command: str, *numbers: int) -> Figures:
+        return call(self.bench, system, where, settings, command, *numbers)
+
+    def empty(self, system: System, settings: Settings) -> Place:
+        """An empty store with the system's schema in it."""
+        where = self.place(system, "run")
+        where.reset()
+        self.call(system, where, settings, "setup")
+        return where
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    title: str
+    run: Callable[[Context, System], Figures]
+    applies: Callable[[System], bool] = lambda system: True
+    once: bool = False
+
+
+def _enqueue(command: str, size: Callable[[Plan], tuple[int, ...]]) -> Callable[[Context, System], Figures]:
+    def run(context: Context, system: System) -> Figures:
+        where = context.empty(system, system.best)
+        where.settle()
+        told = context.call(system, where, system.best, command, *size(context.plan))
+        return {"rate": told["jobs"] / told["seconds"], "jobs": told["jobs"]}
+
+    return run
+
+
+def _drain(which: str, processes: int, logged: bool = False) -> Callable[[Context, System], Figures]:
+    def run(context: Context, system: System) -> Figures:
+        settings: Settings = getattr(system, which)
+        where = context.empty(system, settings)
+        # Twice the jobs for two processes: what runs before both are at work is not counted.
+        jobs = context.plan.drained * processes
+        context.call(system, where, settings, "bulk", jobs)
+        if logged and isinstance(where, PostgresPlace):
+            where.log_statements()
+        where.settle()
+        return drain(context.bench, context.plan, system, where, settings, jobs, processes)
+
+    return run
+
+
+def _latency(context: Context, system: System) -> Figures:
+    settings = system.latency_settings
+    where = context.empty(system, settings)
+    where.settle()
+    plan = context.plan
+    with workers(context.bench, system, where, settings, 1) as running:
+        _wait_until_idle(context, system, where, settings, running)
+        called = context.call(system, where, settings, "paced", plan.latency_jobs, plan.latency_per_second)["called_ns"]
+        end = time.monotonic() + plan.settle_seconds_max
+        while running.record.read() < plan.latency_jobs and time.monotonic() < end:
+            time.sleep(0.05)
+    first: dict[int, int] = {}
+    for at, number, _ in running.record.starts():
+        first.setdefault(number, at)
+    waits = sorted((first[number] - at) / 1e6 for number, at in enumerate(called) if number in first)
+    if not waits:
+        raise ClientError("no job of the latency run was started")
+    at_rank = {f"p{rank}_ms": waits[min(len(waits) - 1, len(waits) * rank // 100)] for rank in (50, 95, 99)}
+    return at_rank | {"max_ms": waits[-1], "jobs": len(waits), "capped": len(waits) < plan.latency_jobs}
+
+
+def _idle(context: Context, system: System) -> Figures:
+    where = context.empty(system, system.default)
+    assert isinstance(where, PostgresPlace)
+    where.log_statements()
+    with workers(context.bench, system, where, system.default, 1) as running:
+        _wait_until_idle(context, system, where, system.default, running)
+        before = where.counters()
+        time.sleep(context.plan.idle_seconds)
+        after = where.counters()
+    return {"statements_per_minute": where.statements(before, after) * 60 / context.plan.idle_seconds}
+
+
+def _wait_until_idle(context: Context, system: System, where: Place, settings: Settings, running: Workers) -> None:
+    """Let the worker run one job, so that it is known to be up, and then become idle."""
+    context.call(system, where, settings, "one", 0)
+    end = time.monotonic() + context.plan.start_seconds_max
+    while not running.record.words and time.monotonic() < end:
+        running.check()
+        running.record.read()
+        time.sleep(0.05)
+    time.sleep(2.0)
+
+
+def _deep(old_transaction: bool) -> Callable[[Context, System], Figures]:
+    def run(context: Context, system: System) -> Figures:
+        where = context.place(system, "deep")
+        settings, jobs = system.best, context.plan.drained
+        if system.name not in context.filled:
+            where.reset()
+            context.call(system, where, settings, "setup")
+            amount = context.plan.filled
+            context.filled[system.name] = context.call(system, where, settings, "fill", amount, amount)
+        where.settle(vacuum=True)
+        if not old_transaction:
+            return _drain_deep(context, system, where, settings, jobs)
+        with where.old_transaction():
+            return _drain_deep(context, system, where, settings, jobs)
+
+    return run
+
+
+def _drain_deep(context: Context, system: System, where: Place, settings: Settings, jobs: int) -> Figures:
+    context.call(system, where, settings, "bulk", jobs)
+    where.settle()
+    return drain(context.bench, context.plan, system, where, settings, jobs, 1) | {
+        "filled": context.filled[system.name]
+    }
+
+
+def _differs(system: System) -> bool:
+    return dict(system.default) != dict(system.best)
+
+
+def _is_postgresql(system: System) -> bool:
+    return system.store is Store.POSTGRESQL
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    Workload("one", "enqueued one by one", _enqueue("one", lambda plan: (plan.enqueued_one_by_one,))),
+    Workload("bulk", "enqueued in bulk", _enqueue("bulk", lambda plan: (plan.enqueued_in_bulk,))),
+    Workload(
+        "concurrent",
+        "enqueued by 50 at once",
+        _enqueue("concurrent", lambda plan: (plan.enqueued_concurrently, plan.enqueuers)),
+    ),
+    Workload("drain", "drained, default settings, one process", _drain("default", 1)),
+    Workload("drain-best", "drained, best settings, one process", _drain("best", 1), _differs),
+    Workload("drain-2", "drained, default settings, two processes", _drain("default", 2)),
+    Workload("drain-best-2", "drained, best settings, two processes", _drain("best", 2), _differs),
+    Workload("batch", "drained by a batch handler", _drain("batch", 1), lambda system: system.batch is not None),
+    Workload("latency", "enqueue to start, idle worker", _latency),
+    Workload("statements", "statements per job", _drain("best", 1, logged=True), _is_postgresql, once=True),
+    Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
+    Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
+    Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),
+)

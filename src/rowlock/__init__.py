@@ -1,0 +1,1 @@
+"""Rowlock: durable jobs on the database that you already run."""

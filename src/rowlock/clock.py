@@ -1,0 +1,36 @@
+"""Time: the store's own by default, a movable one in tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells a store which time to use in its next statement."""
+
+    def now(self) -> datetime | None:
+        """The time to use, or None for the store's own clock."""
+
+
+class StoreClock:
+    """The store's own clock decides: a worker whose clock is wrong must not take a live lease."""
+
+    def now(self) -> None:
+        return None
+
+
+class FakeClock:
+    """A clock that moves only when told, honoured by every statement of the store."""
+
+    def __init__(self, start: datetime = datetime(2030, 1, 1, tzinfo=UTC)) -> None:
+        if start.tzinfo is None:
+            raise ValueError("FakeClock needs a time with a time zone, for example datetime(2030, 1, 1, tzinfo=UTC)")
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
+        """Move time forward, or back when negative."""
+        self._now += timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)

@@ -1,0 +1,197 @@
+"""Every error that Rowlock raises, in one tree.
+
+RowlockError
+├── SettingsError            a setting is missing, malformed or out of its limits
+├── StoreError               the store said no
+│   ├── StoreUnavailable     it cannot be reached, is read-only or has no space left
+│   ├── SchemaTooNew         a newer Rowlock has migrated it
+│   ├── SchemaMissing        it has not been migrated (far enough)
+│   └── SchemaTampered       a migration that ran differs from the one in this release
+├── JobError                 about one job
+│   ├── UnknownJobType       no handler is registered under this name
+│   ├── BadPayload           the payload is not what the handler takes
+│   ├── PayloadTooLarge      the payload exceeds the limit
+│   ├── DuplicateJob         the unique key is taken
+│   ├── QueueFull            the queue holds as many waiting jobs as it may
+│   ├── JobNotFound          no job has this id
+│   ├── JobNotRetryable      only failed and cancelled jobs can be retried
+│   ├── LeaseLost            another attempt owns the job
+│   ├── DeadlineExceeded     the handler ran past its deadline
+│   └── JobCancelled         someone asked the job to stop
+└── Outcome                  what a handler raises to choose how its attempt ends
+    ├── Retry                try again, after a delay of the handler's choice
+    ├── Snooze               try again later; the attempt does not count
+    ├── Permanent            never try again
+    └── RateLimited          the key is out of calls: pause it for the whole fleet
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+class RowlockError(Exception):
+    """Something that Rowlock can name went wrong."""
+
+    code = "error"
+
+
+class SettingsError(RowlockError):
+    """A setting is missing, malformed or out of its limits."""
+
+    code = "bad_setting"
+
+
+class StoreError(RowlockError):
+    """The store refused or failed an operation."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, is read-only or has no space left; nothing was recorded."""
+
+    code = "store_unavailable"
+
+
+class SchemaTooNew(StoreError):
+    """The store was migrated by a newer Rowlock; upgrade this one before it touches the data."""
+
+    code = "schema_too_new"
+
+
+class SchemaMissing(StoreError):
+    """The store lacks migrations that this Rowlock needs; run `rowlock migrate`."""
+
+    code = "schema_missing"
+
+
+class SchemaTampered(StoreError):
+    """A migration recorded in the store differs from the one in this release."""
+
+    code = "schema_tampered"
+
+
+class JobError(RowlockError):
+    """A job could not be enqueued, found or settled."""
+
+    code = "job_error"
+
+
+class UnknownJobType(JobError):
+    """No handler is registered for this job type."""
+
+    code = "unknown_job_type"
+
+
+class BadPayload(JobError):
+    """The payload is not the JSON object that the handler's signature asks for."""
+
+    code = "bad_payload"
+
+
+class PayloadTooLarge(BadPayload):
+    """The payload is larger than the limit; store the data elsewhere and pass a reference."""
+
+    code = "payload_too_large"
+
+
+class DuplicateJob(JobError):
+    """A job with the same unique key exists already."""
+
+    code = "duplicate_job"
+
+    def __init__(self, message: str, *, existing_job_id: str) -> None:
+        super().__init__(message)
+        self.existing_job_id = existing_job_id
+
+
+class QueueFull(JobError):
+    """The queue holds as many waiting jobs as its limit allows; nothing was enqueued."""
+
+    code = "queue_full"
+
+
+class JobNotFound(JobError):
+    """No job has this id; it may have been removed by retention."""
+
+    code = "job_not_found"
+
+
+class JobNotRetryable(JobError):
+    """Only failed and cancelled jobs can be retried."""
+
+    code = "job_not_retryable"
+
+
+class LeaseLost(JobError):
+    """Another attempt owns this job; this one's result was not recorded."""
+
+    code = "lease_lost"
+
+
+class DeadlineExceeded(JobError):
+    """The handler ran past its deadline and was stopped."""
+
+    code = "deadline_exceeded"
+
+
+class JobCancelled(JobError):
+    """The job was cancelled while it ran."""
+
+    code = "job_cancelled"
+
+
+class Outcome(RowlockError):
+    """A handler chooses how its attempt ends."""
+
+    code = "outcome"
+
+
+class Retry(Outcome):
+    """Try again; `after` in seconds replaces the type's backoff. The attempt counts."""
+
+    code = "retry"
+
+    def __init__(self, reason: str = "retry requested", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Snooze(Outcome):
+    """Try again after `seconds`; the attempt is given back."""
+
+    code = "snooze"
+
+    def __init__(self, seconds: float, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class Permanent(Outcome):
+    """Never try again: the job goes to the dead-letter queue with this reason."""
+
+    code = "permanent"
+
+
+class RateLimited(Outcome):
+    """Pause `key` for the whole fleet until then, and try this job again; the attempt is given back."""
+
+    code = "rate_limited"
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        until: datetime | None = None,
+        seconds: float | None = None,
+        reason: str = "rate limited",
+    ) -> None:
+        super().__init__(f"{reason} ({key})")
+        if (until is None) == (seconds is None):
+            raise TypeError("RateLimited takes exactly one of until= and seconds=")
+        if seconds is None:
+            assert until is not None
+            seconds = (until - datetime.now(UTC)) / timedelta(seconds=1)
+        self.key = key
+        self.seconds = max(0.0, seconds)

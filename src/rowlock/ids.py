@@ -1,0 +1,49 @@
+"""Ids: UUIDv7 strings, in order of creation within a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+_lock = threading.Lock()
+_last = 0
+
+
+def uuid7() -> str:
+    """A new UUIDv7; later calls in this process sort after earlier ones."""
+    return uuid7s(1)[0]
+
+
+def uuid7s(count: int) -> list[str]:
+    """`count` new UUIDv7s in increasing order, for a fraction of the price of one by one."""
+    global _last
+    # 48 bits of milliseconds and 12 of sequence: what a busy millisecond cannot hold, it borrows from the next.
+    with _lock:
+        first = max(time.time_ns() // 1_000_000 << 12, _last + 1)
+        _last = first + count - 1
+    noise = os.urandom(8 * count)
+    ids = []
+    for index in range(count):
+        stamp = first + index
+        head = f"{stamp >> 12:012x}"
+        tail = noise[8 * index : 8 * index + 8].hex()
+        variant = "89ab"[int(tail[0], 16) & 3]
+        ids.append(f"{head[:8]}-{head[8:]}-7{stamp & 0xFFF:03x}-{variant}{tail[1:4]}-{tail[4:]}")
+    return ids
+
+
+def is_uuid(text: str) -> bool:
+    """Whether the text is a UUID in its usual 36-character form."""
+    if len(text) != 36 or text[8] != "-" or text[13] != "-" or text[18] != "-" or text[23] != "-":
+        return False
+    digits = text.replace("-", "")
+    return len(digits) == 32 and digits.isascii() and digits.isalnum() and _is_hex(digits)
+
+
+def _is_hex(digits: str) -> bool:
+    try:
+        int(digits, 16)
+    except ValueError:
+        return False
+    return True

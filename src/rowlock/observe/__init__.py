@@ -1,0 +1,1 @@
+"""The single exit for what leaves the process: logs, redaction, traces."""

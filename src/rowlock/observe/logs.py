@@ -1,0 +1,64 @@
+"""Structured logs: readable on a terminal, JSON lines elsewhere; every value redacted on its way out."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import orjson
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from rowlock.observe.redact import Redactor
+
+_redactor = Redactor()
+_IDS_SHOWN = 5
+
+
+def configure(
+    level: str = "info", style: str = "auto", redact: Redactor | None = None, stream: TextIO | None = None
+) -> None:
+    """Send logs to `stream` (standard error), in the style asked for; `auto` looks whether it is a terminal."""
+    global _redactor
+    _redactor = redact or Redactor()
+    out = stream or sys.stderr
+    readable = style == "text" or (style == "auto" and out.isatty())
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S" if readable else "iso", utc=not readable),
+            _redact,
+            *([_shorten, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get(**bound: Any) -> Any:
+    """A logger; what is bound stands in each of its lines."""
+    return structlog.get_logger(**bound)
+
+
+def _redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for name, value in event.items():
+        if name == "jobs":  # ids only, and the one field that may hold hundreds of values
+            continue
+        if isinstance(value, str):
+            event[name] = _redactor.text(value)
+        elif isinstance(value, dict | list | tuple):
+            event[name] = _redactor.value(value)
+    return event
+
+
+def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    jobs = event.get("jobs")
+    if isinstance(jobs, list) and len(jobs) > _IDS_SHOWN:
+        event["jobs"] = [*jobs[:_IDS_SHOWN], f"… {len(jobs) - _IDS_SHOWN} more"]
+    return event
+
+
+def _json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return orjson.dumps(event, default=str).decode()

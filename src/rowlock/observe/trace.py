@@ -1,0 +1,36 @@
+"""Trace context: carried from the producer to the handler when OpenTelemetry is installed and in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+try:
+    from opentelemetry import trace as _trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    _propagator = TraceContextTextMapPropagator()
+    AVAILABLE = True
+except ImportError:  # the extra `telemetry` is not installed
+    AVAILABLE = False
+
+
+def current() -> str | None:
+    """The W3C traceparent of the span under way, if there is one."""
+    if not AVAILABLE or not _trace.get_current_span().get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier)
+    return carrier.get("traceparent")
+
+
+@contextmanager
+def continued(trace: str, name: str, **attributes: str) -> Iterator[None]:
+    """A span for the handler's run, child of the producer's."""
+    if not AVAILABLE:
+        yield
+        return
+    context = _propagator.extract({"traceparent": trace})
+    tracer = _trace.get_tracer("rowlock")
+    with tracer.start_as_current_span(name, context=context, kind=_trace.SpanKind.CONSUMER, attributes=attributes):
+        yield

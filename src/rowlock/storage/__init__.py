@@ -1,0 +1,1 @@
+"""Where jobs rest: the contract (`base`) and the stores that keep it."""

@@ -1,0 +1,212 @@
+"""The contract of a store: its verbs, each with its guarantee in one sentence.
+
+    enqueue ─▶ ready ─claim─▶ running ─settle─▶ finished ─prune─▶ gone
+                 ▲  ▲            │ │                │
+       due ──────┘  └──rescue────┘ └─settle(retry)  └─retry (operator)
+     delayed ◀─────────────────────────┘
+
+Every verb is atomic. Every verb reads the time from `clock`: the store's own clock, or a fake one
+in tests. Every change to a running job names its id, its lease and its owner; where they no longer
+match, nothing changes and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from rowlock.clock import Clock
+from rowlock.storage.records import (
+    CancelResult,
+    Claimed,
+    Finding,
+    Glance,
+    Held,
+    JobFilter,
+    JobId,
+    JobRecord,
+    KeepPolicy,
+    Limit,
+    NewJob,
+    Page,
+    Progress,
+    QueueRecord,
+    Receipt,
+    Rescued,
+    Retried,
+    SchemaState,
+    Settlement,
+    Status,
+    Worker,
+    WorkerId,
+    WorkerRecord,
+)
+
+Wake = Callable[[str, str], None]
+"""Called with ("queue", name) when a queue may have work, ("cancel", job id) when a running job was cancelled."""
+
+
+class StoreTransaction(Protocol):
+    """The user's writes and the end of their job, committed together or not at all."""
+
+    connection: Any
+    """The driver's own connection, inside the transaction."""
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run one statement in the transaction; placeholders are those of the store ($1 or ?)."""
+
+    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+        """Run one query in the transaction and return its rows."""
+
+    async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
+        """Settle one job in this transaction; False, and nothing else, when the lease was lost."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Enqueue in this transaction: the jobs exist when it commits."""
+
+
+class Store(Protocol):
+    """Where jobs rest."""
+
+    url: str  # without its password
+    clock: Clock
+
+    # -- life of the store ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect; raises StoreUnavailable with the reason when that is impossible."""
+
+    async def close(self) -> None:
+        """Let go of every connection; idempotent."""
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date and name the migrations applied; two callers at once apply each one once.
+
+        Raises SchemaTooNew or SchemaTampered, having changed nothing.
+        """
+
+    async def schema(self) -> SchemaState:
+        """The version that the store has (0 when empty) and the one that this code wants."""
+
+    async def check_schema(self) -> None:
+        """Raise SchemaMissing, SchemaTooNew or SchemaTampered unless the schema is exactly what this code wants."""
+
+    async def examine(self) -> list[Finding]:
+        """Look for what bites people: durability settings, old versions, starved vacuum, connections."""
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
+        """Record all jobs or none, in order, and return when they are durable.
+
+        A job whose unique key is taken is not created: its receipt names the job that holds the key, or, where
+        its policy is REJECT, DuplicateJob is raised and nothing is enqueued at all. Through `connection`
+        (the caller's own, in its transaction) the jobs become durable and visible when that transaction commits.
+        """
+
+    def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
+        """The same through a synchronous connection of the caller's, in the calling thread."""
+
+    async def depth(self, queue: str, at_most: int) -> int:
+        """How many jobs wait in the queue (ready or delayed), counted up to `at_most`."""
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def beat(self, workers: Sequence[Worker]) -> list[Held]:
+        """Keep all leases of these workers alive (a new worker becomes known) and return the leases that they hold."""
+
+    async def retire(self, owner: WorkerId) -> None:
+        """Forget a worker that has stopped; its leases, if any are left, run out by themselves."""
+
+    async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
+        """Take up to `limit` available jobs, lowest priority number first, then first come first served.
+
+        Each gets a lease number one higher than its last and has this owner alone. Nothing from a paused queue;
+        nothing beyond a limit key's concurrency or rate, or of a paused key. Delayed jobs that are due take part.
+        """
+
+    async def glance(self, queues: Sequence[str]) -> list[Glance]:
+        """For each queue, in one statement: is anything ready, and in how many seconds is the next delayed job due?"""
+
+    async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+        """Record how these attempts ended, all at once; the jobs returned had lost their lease and are unchanged."""
+
+    async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+        """Record the progress of running jobs; return the jobs whose lease was lost."""
+
+    async def held(self, owner: WorkerId) -> list[Held]:
+        """The leases that this owner holds."""
+
+    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+        """Take back up to `limit` jobs whose owner was not seen, and whose claim is older, than the visibility timeout.
+
+        The lost attempt counts: such a job is queued again after the delay of its queue (0 where none is given),
+        failed when its attempts are spent, or cancelled when that had been asked for.
+        """
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """A transaction on the store for a handler's own writes; rolled back when the block raises."""
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    async def define_limits(self, limits: Sequence[Limit]) -> None:
+        """Set these limits, replacing earlier ones of the same name; jobs whose key has no limit are free."""
+
+    async def pause_key(self, key: str, seconds: float) -> None:
+        """Start nothing of this limit key for so long; a longer pause already set stays.
+
+        Pausing a limit's name pauses all of its parts.
+        """
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    async def get(self, job_id: JobId) -> JobRecord | None:
+        """The whole record of one job; an id that is not a UUID is nobody's."""
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        """Jobs newest first; the cursor goes on where the last page ended, whatever was added meanwhile."""
+
+    async def cancel(self, job_id: JobId) -> CancelResult:
+        """Cancel a waiting job at once, or ask the owner of a running one to stop."""
+
+    async def retry(self, where: JobFilter, limit: int) -> Retried:
+        """Queue failed or cancelled jobs again, attempts and deaths counted anew; the lease number goes on.
+
+        A job whose unique key another job holds meanwhile stays as it is, and is named.
+        """
+
+    async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
+        """Remove failed or cancelled jobs, and the unique keys that they hold."""
+
+    async def count(self, where: JobFilter, at_most: int) -> int:
+        """How many jobs match, counted up to `at_most`."""
+
+    async def pause(self, queue: str) -> None:
+        """From now on nothing is claimed from this queue, by anyone, until it is resumed; idempotent."""
+
+    async def resume(self, queue: str) -> None:
+        """Let the queue be claimed from again; idempotent."""
+
+    async def queues(self) -> list[QueueRecord]:
+        """Every queue that has waiting or running jobs or is paused, by name."""
+
+    async def counts(self) -> dict[Status, int]:
+        """How many jobs there are of each status."""
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Every worker that has been seen and has not retired."""
+
+    async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
+        """Remove up to `limit` finished jobs of each status that its policy lets go, oldest first, and count them.
+
+        A key held `forever` outlives its job. Waiting and running jobs are never touched.
+        """
+
+    # -- wake-ups ----------------------------------------------------------------------------------
+
+    async def wake(self, queue: str) -> None:
+        """Tell listening workers that this queue may have work: a hint, never needed for correctness."""
+
+    async def listen(self, wake: Wake) -> None:
+        """Call `wake` on every hint until cancelled; raises when hints are unavailable, polling goes on without."""

@@ -1,0 +1,142 @@
+"""The pool behind the PostgreSQL store: one call, one statement, one commit; errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from rowlock.errors import SchemaMissing, StoreError, StoreUnavailable
+from rowlock.storage.statements import statements
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+POOL_CONNECTIONS = 4
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 60.0
+SQL = statements("postgres")
+
+_GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InterfaceError,
+)
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))
+
+
+@contextmanager
+def own_words(url: str) -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
+        raise SchemaMissing(
+            f"{url} has no (or an incomplete) Rowlock schema: run `rowlock migrate` ({error})"
+        ) from error
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+        raise StoreUnavailable(f"PostgreSQL at {url} refused the connection: {error}; check DATABASE_URL") from error
+    except _GONE as error:
+        reason = str(error) or type(error).__name__
+        raise StoreUnavailable(f"PostgreSQL at {url} is not available: {reason}") from error
+    except asyncpg.PostgresError as error:
+        raise StoreError(f"PostgreSQL at {url}: {error}") from error
+
+
+class Connections:
+    """A few connections, opened when needed, that survive a restart of the server and a pooler in between."""
+
+    def __init__(self, url: str, size: int = POOL_CONNECTIONS) -> None:
+        self.dsn = url
+        self.url = without_password(url)
+        self._size = size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self.pooled = False
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._pool is not None:
+                return
+            with own_words(self.url):
+                self.pooled = await self._behind_pooler()
+                self._pool = await asyncpg.create_pool(
+                    self.dsn,
+                    min_size=0,
+                    max_size=self._size,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=STATEMENT_SECONDS,
+                    max_inactive_connection_lifetime=0,
+                    statement_cache_size=0 if self.pooled else 100,
+                    reset=_keep,
+                    server_settings={} if self.pooled else {"application_name": "rowlock"},
+                )
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+            except TimeoutError:
+                pool.terminate()
+
+    async def direct(self, dsn: str | None = None) -> asyncpg.Connection[asyncpg.Record]:
+        """A connection of its own, outside the pool."""
+        with own_words(self.url):
+            return await asyncpg.connect(dsn or self.dsn, timeout=CONNECT_SECONDS, statement_cache_size=0)
+
+    async def _behind_pooler(self) -> bool:
+        """Whether a pooler such as pgbouncer stands between: it hands out process ids that are not the server's."""
+        connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        try:
+            async with connection.transaction():
+                pid: int = await connection.fetchval("SELECT pg_backend_pid()")
+            return pid != connection.get_server_pid()
+        finally:
+            await connection.close(timeout=CONNECT_SECONDS)
+
+    @asynccontextmanager
+    async def connection(self, *, transaction: bool = False) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
+        """A connection for a few statements; behind a pooler always in a transaction, so that they meet one server."""
+        if self._pool is None:
+            await self.open()
+        assert self._pool is not None
+        with own_words(self.url):
+            async with self._pool.acquire(timeout=CONNECT_SECONDS) as connection:
+                if transaction or self.pooled:
+                    async with connection.transaction():
+                        yield connection
+                else:
+                    yield connection
+
+    async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        """Run a named statement and return its rows."""
+        async with self.connection() as connection:
+            return await connection.fetch(SQL[name], *args)
+
+    async def value(self, name: str, *args: Any) -> Any:
+        """Run a named statement and return its one value."""
+        async with self.connection() as connection:
+            return await connection.fetchval(SQL[name], *args)
+
+
+async def _keep(_: Any) -> None:
+    """Nothing to reset: no verb leaves session state behind, and a round trip per call would be wasted."""

@@ -1,0 +1,132 @@
+"""The operators' verbs of the PostgreSQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from rowlock.clock import Clock
+from rowlock.ids import is_uuid
+from rowlock.storage.postgres.connection import Connections
+from rowlock.storage.postgres.rows import record
+from rowlock.storage.records import (
+    CancelResult,
+    JobFilter,
+    JobId,
+    JobRecord,
+    KeepPolicy,
+    Page,
+    QueueRecord,
+    Retried,
+    Status,
+    WorkerRecord,
+)
+
+_STATUS_NUMBER = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 3}
+_DEAD = (Status.FAILED, Status.CANCELLED)
+
+
+class Operators:
+    """What people and their tools ask of the store."""
+
+    _connections: Connections
+    clock: Clock
+
+    @property
+    def _now(self) -> datetime | None:
+        return self.clock.now()
+
+    async def get(self, job_id: JobId) -> JobRecord | None:
+        rows = await self._connections.fetch("get", job_id) if is_uuid(job_id) else []
+        return record(rows[0]) if rows else None
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        if cursor is not None and not is_uuid(cursor):
+            raise ValueError(f"{cursor!r} is not a cursor that a page of jobs came with")
+        ids = await self._ids(where, limit + 1, cursor)
+        records = await self._records(ids[:limit])
+        more = len(ids) > limit and records
+        return Page(records, ids[limit - 1] if more else None)
+
+    async def count(self, where: JobFilter, at_most: int) -> int:
+        return len(await self._ids(where, at_most))
+
+    async def _ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> list[JobId]:
+        """The newest matching ids before the cursor."""
+        if where.ids is not None:
+            found = await self._records([job_id for job_id in where.ids if is_uuid(job_id)])
+            return [job.id for job in found if _matches(job, where) and (cursor is None or job.id < cursor)][:limit]
+        rows = await self._connections.fetch(
+            f"ids_{where.status or 'any'}", where.type, where.queue, where.company_id, cursor, limit
+        )
+        return [str(row[0]) for row in rows]
+
+    async def _records(self, ids: list[JobId]) -> list[JobRecord]:
+        if not ids:
+            return []
+        rows = await self._connections.fetch("records", ids)
+        return sorted(map(record, rows), key=lambda job: job.id, reverse=True)
+
+    async def cancel(self, job_id: JobId) -> CancelResult:
+        if not is_uuid(job_id):
+            return CancelResult.NOT_FOUND
+        return CancelResult(await self._connections.value("cancel", job_id, self._now))
+
+    async def retry(self, where: JobFilter, limit: int) -> Retried:
+        ids = await self._dead(where, limit)
+        rows = await self._connections.fetch("retry", ids, self._now) if ids else []
+        done = {row["id"]: row["retried"] for row in rows}
+        return Retried([i for i in ids if done.get(i) is True], [i for i in ids if done.get(i) is False])
+
+    async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
+        ids = await self._dead(where, limit)
+        return [row[0] for row in await self._connections.fetch("discard", ids)] if ids else []
+
+    async def _dead(self, where: JobFilter, limit: int) -> list[JobId]:
+        """The failed and cancelled jobs that match, oldest first."""
+        statuses = _DEAD if where.status is None else (where.status,)
+        ids: list[JobId] = []
+        for status in statuses:
+            if status in _DEAD:
+                narrowed = JobFilter(status, where.type, where.queue, where.company_id, where.ids)
+                ids += await self._ids(narrowed, limit - len(ids)) if len(ids) < limit else []
+        return sorted(ids)
+
+    async def pause(self, queue: str) -> None:
+        await self._connections.fetch("pause", queue, self._now)
+
+    async def resume(self, queue: str) -> None:
+        await self._connections.fetch("resume", queue)
+        await self._connections.fetch("wake", [queue])
+
+    async def queues(self) -> list[QueueRecord]:
+        return [QueueRecord(*row) for row in await self._connections.fetch("queues", self._now)]
+
+    async def counts(self) -> dict[Status, int]:
+        found = {row[0]: row[1] for row in await self._connections.fetch("counts")}
+        return {status: found.get(status, 0) for status in Status}
+
+    async def workers(self) -> list[WorkerRecord]:
+        rows = await self._connections.fetch("workers")
+        return [WorkerRecord(row[0], row[1], tuple(row[2]), row[3], row[4]) for row in rows]
+
+    async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
+        removed = dict.fromkeys(policies, 0)
+        for status, policy in policies.items():
+            number = _STATUS_NUMBER[status]
+            if policy.days is not None:
+                removed[status] += await self._connections.value("prune_old", number, policy.days, limit, self._now)
+            if policy.count is not None and removed[status] < limit:
+                left = limit - removed[status]
+                removed[status] += await self._connections.value("prune_beyond", number, policy.count, left)
+        await self._connections.fetch("prune_keys", limit, self._now)
+        return removed
+
+
+def _matches(job: JobRecord, where: JobFilter) -> bool:
+    return (
+        (where.status is None or job.status is where.status)
+        and (where.type is None or job.type == where.type)
+        and (where.queue is None or job.queue == where.queue)
+        and (where.company_id is None or job.company_id == where.company_id)
+    )

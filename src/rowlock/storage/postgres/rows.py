@@ -1,0 +1,99 @@
+"""Jobs as columns on the way in, records on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from rowlock.errors import DuplicateJob
+from rowlock.storage.records import JobRecord, NewJob, OnConflict, Receipt, Status
+
+T = TypeVar("T")
+
+
+def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[Any]:
+    """The arguments of rowlock.enqueue_many: a column of one value is sent once, a column of nulls not at all."""
+    ids, types, payloads, queues, priorities, attempts, visibility, delays, times, companies, limits, traces, unique = (
+        zip(*jobs, strict=True)
+    )
+    keyed = any(unique)
+    return [
+        ids,
+        _once(types),
+        payloads,
+        _once(queues),
+        _once(priorities),
+        _once(attempts),
+        _once(visibility),
+        _once(delays),
+        _none(times),
+        _none(companies),
+        _none(limits),
+        _none(traces),
+        [u and u.key for u in unique] if keyed else (),
+        [u and u.seconds for u in unique] if keyed else (),
+        [u is not None and u.while_active for u in unique] if keyed else (),
+        notify,
+        now,
+    ]
+
+
+def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _none(values: tuple[T, ...]) -> tuple[T, ...]:
+    return () if values.count(None) == len(values) else values
+
+
+def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
+    """What enqueue answers, given (ordinal, existing job) of those that were not created; raises for REJECT."""
+    made = [Receipt(job.id, True) for job in jobs]
+    for ordinal, existing in refused:
+        job = jobs[ordinal - 1]
+        assert job.unique is not None
+        if job.unique.on_conflict is OnConflict.REJECT:
+            raise DuplicateJob(
+                f"{job.type}: job {existing} holds this unique key already; nothing was enqueued",
+                existing_job_id=existing,
+            )
+        made[ordinal - 1] = Receipt(existing, False)
+    return made
+
+
+def may_reject(jobs: Sequence[NewJob]) -> bool:
+    """Whether a duplicate among these must undo the others."""
+    return len(jobs) > 1 and any(job.unique and job.unique.on_conflict is OnConflict.REJECT for job in jobs)
+
+
+def record(row: Any) -> JobRecord:
+    return JobRecord(
+        id=str(row["id"]),
+        type=row["type"],
+        queue=row["queue"],
+        status=Status(row["status"]),
+        payload=row["payload"],
+        priority=row["priority"],
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        deaths=row["deaths"],
+        lease=row["lease"],
+        visibility_timeout_ms=row["visibility_timeout_ms"],
+        created_at=row["created_at"],
+        available_at=row["available_at"],
+        updated_at=row["updated_at"],
+        locked_at=row["locked_at"],
+        lock_owner=row["lock_owner"] and str(row["lock_owner"]),
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        progress=row["progress"],
+        message=row["message"],
+        cancel_requested=row["cancel_requested"],
+        result=row["result"],
+        error=row["error"],
+        company_id=row["company_id"],
+        limit_key=row["limit_key"],
+        unique_key=row["unique_key"],
+        trace=row["trace"],
+    )

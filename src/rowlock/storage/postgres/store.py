@@ -1,0 +1,208 @@
+"""PostgresStore: the verbs of the contract, each one call of a function or statement in sql/postgres."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from rowlock.clock import Clock, StoreClock
+from rowlock.storage.base import StoreTransaction, Wake
+from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
+from rowlock.storage.postgres.connection import SQL, Connections
+from rowlock.storage.postgres.examine import examine
+from rowlock.storage.postgres.listen import Bell, listen
+from rowlock.storage.postgres.operate import Operators
+from rowlock.storage.postgres.rows import columns, may_reject, receipts
+from rowlock.storage.postgres.scan import Scan
+from rowlock.storage.postgres.schema import Schema
+from rowlock.storage.records import (
+    Claimed,
+    Finding,
+    Glance,
+    Held,
+    JobId,
+    Limit,
+    NewJob,
+    Outcome,
+    Progress,
+    Receipt,
+    Rescued,
+    Settlement,
+    Status,
+    Worker,
+    WorkerId,
+)
+
+
+class PostgresStore(Schema, Operators):
+    """Jobs in the schema `rowlock` of a PostgreSQL database."""
+
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, connections: int = 4, listen_url: str | None = None
+    ) -> None:
+        self.clock: Clock = clock or StoreClock()
+        self._connections = Connections(url, connections)
+        self.url = self._connections.url
+        self._listen_url = listen_url
+        self._bell = Bell(self._connections)
+        self._scans: dict[tuple[str, WorkerId], Scan] = {}
+
+    @property
+    def _now(self) -> datetime | None:
+        return self.clock.now()
+
+    async def open(self) -> None:
+        await self._connections.open()
+
+    async def close(self) -> None:
+        await self._bell.close()
+        await self._connections.close()
+
+    async def examine(self) -> list[Finding]:
+        return await examine(self._connections, await self.schema())
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
+        if not jobs:
+            return []
+        if connection is not None:
+            return await enqueue_on(connection, jobs, self._now)
+        # The hint is sent after the commit: NOTIFY inside it would make all committers wait for each other.
+        args = columns(jobs, False, self._now)
+        async with self._connections.connection(transaction=may_reject(jobs)) as own:
+            made = receipts(jobs, await own.fetch(SQL["enqueue"], *args))
+        self._bell.ring({job.queue for job in jobs})
+        return made
+
+    def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
+        return enqueue_on_blocking(connection, jobs, self._now) if jobs else []
+
+    async def depth(self, queue: str, at_most: int) -> int:
+        return int(await self._connections.value("depth", queue, at_most))
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def beat(self, workers: Sequence[Worker]) -> list[Held]:
+        rows = await self._connections.fetch(
+            "beat",
+            [worker.id for worker in workers],
+            [worker.name for worker in workers],
+            ["\n".join(worker.queues) for worker in workers],
+            self._now,
+        )
+        return [Held._make(row) for row in rows]
+
+    async def retire(self, owner: WorkerId) -> None:
+        self._scans = {key: scan for key, scan in self._scans.items() if key[1] != owner}
+        await self._connections.fetch("retire", owner)
+
+    async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
+        if limit <= 0:
+            return []
+        scan = self._scans.setdefault((queue, owner), Scan())
+        while True:
+            priority, seq = scan.start()
+            rows = await self._connections.fetch("claim", queue, owner, limit, priority, seq, scan.key, self._now)
+            last = (rows[-1][5], rows[-1][11]) if rows else None
+            last_key = rows[-1][9] if rows else None
+            if not scan.end(len(rows), limit, last, last_key):
+                break
+        return [Claimed._make(row[:11]) for row in map(tuple, rows)]
+
+    async def glance(self, queues: Sequence[str]) -> list[Glance]:
+        rows = await self._connections.fetch("glance", list(queues), self._now)
+        return [Glance(*row) for row in rows]
+
+    async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+        if not settlements:
+            return []
+        return list(await self._connections.value("settle", owner, *_settle_columns(settlements), self._now))
+
+    async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+        ids, leases, percents, messages = (
+            (list(column) for column in zip(*reports, strict=True)) if reports else ([],) * 4
+        )
+        rows = await self._connections.fetch("progress", owner, ids, leases, percents, messages)
+        return [row[0] for row in rows]
+
+    async def held(self, owner: WorkerId) -> list[Held]:
+        return [Held._make(row) for row in await self._connections.fetch("held", owner)]
+
+    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+        rows = await self._connections.fetch(
+            "rescue", limit, list(delay_seconds), list(delay_seconds.values()), self._now
+        )
+        if not rows:
+            await self._connections.fetch("forget_workers", self._now)
+        self._bell.ring({row["queue"] for row in rows})
+        return [Rescued._make((*row[:6], _STATUS[row[6]])) for row in map(tuple, rows)]
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[StoreTransaction]:
+        async with self._connections.connection(transaction=True) as connection:
+            yield PostgresTransaction(connection, self.clock)
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        return self._transaction()
+
+    # -- limits ------------------------------------------------------------------------------------
+
+    async def define_limits(self, limits: Sequence[Limit]) -> None:
+        await self._connections.fetch(
+            "define_limits",
+            [limit.name for limit in limits],
+            [limit.concurrency for limit in limits],
+            [limit.rate for limit in limits],
+            [limit.per_seconds for limit in limits],
+        )
+
+    async def pause_key(self, key: str, seconds: float) -> None:
+        await self._connections.fetch("pause_key", key, seconds, self._now)
+
+    # -- wake-ups ----------------------------------------------------------------------------------
+
+    async def wake(self, queue: str) -> None:
+        await self._connections.fetch("wake", [queue])
+
+    async def listen(self, wake: Wake) -> None:
+        await listen(self._connections, self._listen_url, wake)
+
+
+class PostgresTransaction:
+    """One transaction of a handler's, on a connection of the store's."""
+
+    def __init__(self, connection: Any, clock: Clock) -> None:
+        self.connection = connection
+        self._clock = clock
+
+    async def execute(self, query: str, *args: Any) -> None:
+        await self.connection.execute(query, *args)
+
+    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.connection.fetch(query, *args)]
+
+    async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
+        lost = await self.connection.fetchval(SQL["settle"], owner, *_settle_columns([settlement]), self._clock.now())
+        return not lost
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        return await enqueue_on(self.connection, jobs, self._clock.now()) if jobs else []
+
+
+_STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, Outcome.RETRY: Status.QUEUED}
+
+
+def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
+    ids, leases, outcomes, seconds, delays, results, errors = zip(*settlements, strict=True)
+    return [
+        ids,
+        leases,
+        [] if outcomes.count(1) == len(outcomes) else outcomes,
+        seconds,
+        [] if delays.count(0.0) == len(delays) else delays,
+        [] if results.count(None) == len(results) else results,
+        [] if errors.count(None) == len(errors) else errors,
+    ]

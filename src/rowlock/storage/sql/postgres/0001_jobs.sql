@@ -1,0 +1,156 @@
+-- The tables are the states: a job is in exactly one of ready, delayed, running, finished.
+-- What never changes about it is in jobs; the others are narrow, and none of them is updated on the busy path.
+
+CREATE SEQUENCE rowlock.job_seq AS bigint;
+
+CREATE TABLE rowlock.jobs (
+    id            uuid PRIMARY KEY,
+    seq           bigint NOT NULL,          -- first come, first served, by the database's own count
+    created_at    timestamptz NOT NULL,
+    visibility_ms integer NOT NULL,
+    priority      smallint NOT NULL,
+    max_attempts  smallint NOT NULL,
+    releases_key  boolean NOT NULL,         -- its unique key is freed when it is over
+    queue         text NOT NULL,
+    type          text NOT NULL,
+    payload       json NOT NULL,
+    company_id    text,
+    limit_key     text,
+    unique_key    text,
+    trace         text
+);
+
+CREATE TABLE rowlock.ready (
+    seq           bigint NOT NULL,
+    job_id        uuid NOT NULL,
+    lease         integer NOT NULL,         -- the last one taken
+    priority      smallint NOT NULL,
+    attempt       smallint NOT NULL,        -- how many are spent
+    deaths        smallint NOT NULL,
+    queue         text NOT NULL,
+    limit_key     text,
+    error         text
+);
+CREATE UNIQUE INDEX ready_order ON rowlock.ready (queue, priority, seq) WHERE limit_key IS NULL;
+CREATE UNIQUE INDEX ready_keyed ON rowlock.ready (queue, limit_key, priority, seq) WHERE limit_key IS NOT NULL;
+
+CREATE TABLE rowlock.delayed (
+    job_id        uuid PRIMARY KEY,
+    seq           bigint NOT NULL,
+    available_at  timestamptz NOT NULL,
+    lease         integer NOT NULL,
+    priority      smallint NOT NULL,
+    attempt       smallint NOT NULL,
+    deaths        smallint NOT NULL,
+    queue         text NOT NULL,
+    limit_key     text,
+    error         text
+);
+CREATE INDEX delayed_due ON rowlock.delayed (queue, available_at);
+
+CREATE TABLE rowlock.running (
+    job_id           uuid PRIMARY KEY,
+    owner            uuid NOT NULL,
+    locked_at        timestamptz NOT NULL,
+    lease            integer NOT NULL,
+    visibility_ms    integer NOT NULL,
+    attempt          smallint NOT NULL,
+    deaths           smallint NOT NULL,
+    releases_key     boolean NOT NULL,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    progress         smallint,
+    limit_key        text,
+    message          text
+);
+CREATE INDEX running_keyed ON rowlock.running (limit_key) WHERE limit_key IS NOT NULL;
+
+CREATE TABLE rowlock.finished (
+    job_id       uuid PRIMARY KEY,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz NOT NULL,
+    lease        integer NOT NULL,
+    attempt      smallint NOT NULL,
+    deaths       smallint NOT NULL,
+    status       smallint NOT NULL,         -- 1 succeeded, 2 failed, 3 cancelled
+    result       json,
+    error        text
+);
+CREATE INDEX finished_dead ON rowlock.finished (status, job_id) WHERE status <> 1;
+-- Finished jobs arrive in order of time: a range index costs next to nothing and finds the old ones.
+CREATE INDEX finished_age ON rowlock.finished USING brin (finished_at) WITH (pages_per_range = 32, autosummarize = on);
+
+-- Rows come and go by the million here: vacuum by count, not by share, and at full speed.
+ALTER TABLE rowlock.ready SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE rowlock.delayed SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE rowlock.running SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE rowlock.unique_keys (
+    key        text PRIMARY KEY,
+    job_id     uuid NOT NULL,
+    expires_at timestamptz NOT NULL         -- infinity: never
+);
+
+CREATE TABLE rowlock.queues (
+    name      text PRIMARY KEY,
+    paused_at timestamptz
+);
+
+CREATE TABLE rowlock.limits (
+    name        text PRIMARY KEY,
+    concurrency integer,
+    rate        integer,
+    per_seconds double precision NOT NULL
+);
+
+CREATE TABLE rowlock.key_pauses (
+    key        text PRIMARY KEY,
+    until      timestamptz NOT NULL
+);
+
+CREATE TABLE rowlock.key_starts (
+    key        text NOT NULL,
+    started_at timestamptz NOT NULL
+);
+CREATE INDEX key_starts_window ON rowlock.key_starts (key, started_at);
+
+CREATE TABLE rowlock.workers (
+    id         uuid PRIMARY KEY,
+    name       text NOT NULL,
+    queues     text[] NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL
+);
+
+-- One table to look at, for people.
+CREATE VIEW rowlock.all_jobs AS
+SELECT j.id, j.type, j.queue,
+       CASE WHEN f.job_id IS NOT NULL THEN CASE f.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed' ELSE 'cancelled' END
+            WHEN r.job_id IS NOT NULL THEN 'processing'
+            ELSE 'queued' END AS status,
+       j.payload, j.priority,
+       coalesce(f.attempt, r.attempt, d.attempt, w.attempt, 0)::integer AS attempts,
+       j.max_attempts,
+       coalesce(f.deaths, r.deaths, d.deaths, w.deaths, 0)::integer AS deaths,
+       coalesce(f.lease, r.lease, d.lease, w.lease, 0) AS lease,
+       j.visibility_ms AS visibility_timeout_ms,
+       j.created_at,
+       coalesce(d.available_at, j.created_at) AS available_at,
+       coalesce(f.finished_at, greatest(r.locked_at, k.seen_at), j.created_at) AS updated_at,
+       greatest(r.locked_at, k.seen_at) AS locked_at,
+       r.owner AS lock_owner,
+       coalesce(f.started_at, r.locked_at) AS started_at,
+       f.finished_at, r.progress, r.message, coalesce(r.cancel_requested, false) AS cancel_requested,
+       f.result, coalesce(f.error, d.error, w.error) AS error,
+       j.company_id, j.limit_key, j.unique_key, j.trace, j.seq
+FROM rowlock.jobs j
+LEFT JOIN rowlock.finished f ON f.job_id = j.id
+LEFT JOIN rowlock.running r ON r.job_id = j.id
+LEFT JOIN rowlock.workers k ON k.id = r.owner
+LEFT JOIN rowlock.delayed d ON d.job_id = j.id
+LEFT JOIN LATERAL (
+    SELECT y.attempt, y.deaths, y.lease, y.error FROM rowlock.ready y
+    WHERE y.queue = j.queue AND y.priority = j.priority AND y.seq = j.seq AND y.limit_key IS NULL AND j.limit_key IS NULL
+    UNION ALL
+    SELECT y.attempt, y.deaths, y.lease, y.error FROM rowlock.ready y
+    WHERE y.queue = j.queue AND y.priority = j.priority AND y.seq = j.seq AND y.limit_key = j.limit_key
+) w ON true;

@@ -1,0 +1,406 @@
+-- The busy verbs as functions: one round trip each, planned once, the same behind any pooler, driver or language.
+-- Join methods are pinned because the tables are empty one minute and huge the next: statistics always lag behind.
+
+-- Records jobs, in order. A column of equal values is sent as an array of one; a column of nulls as an empty array.
+-- Returns one row per job that was not created, with the job that holds its unique key.
+CREATE FUNCTION rowlock.enqueue_many(
+    _ids uuid[], _types text[], _payloads text[], _queues text[], _priorities integer[], _max_attempts integer[],
+    _visibility_ms integer[], _delays double precision[], _available_at timestamptz[],
+    _company_ids text[], _limit_keys text[], _traces text[],
+    _unique_keys text[], _unique_seconds double precision[], _while_active boolean[],
+    _notify boolean, _now timestamptz
+) RETURNS TABLE (ordinal bigint, existing text)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET work_mem = '64MB'
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock   timestamptz := coalesce(_now, clock_timestamp());
+    refused bigint[] := '{}';
+BEGIN
+    IF cardinality(_unique_keys) > 0 THEN
+        -- Sorted, so that two producers with overlapping keys wait for each other in one direction only.
+        WITH wanted AS (
+            SELECT u.ordinal, u.id, u.key, coalesce(clock + u.seconds * interval '1 second', 'infinity') AS expires_at
+            FROM unnest(_ids, _unique_keys, _unique_seconds) WITH ORDINALITY AS u (id, key, seconds, ordinal)
+            WHERE u.key IS NOT NULL
+        ), first AS (
+            SELECT DISTINCT ON (key) * FROM wanted ORDER BY key, ordinal
+        ), taken AS (
+            INSERT INTO rowlock.unique_keys AS k (key, job_id, expires_at)
+            SELECT key, id, expires_at FROM first ORDER BY key
+            ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, expires_at = excluded.expires_at
+            WHERE k.expires_at <= clock
+            RETURNING k.job_id
+        )
+        SELECT coalesce(array_agg(w.ordinal), '{}') INTO refused
+        FROM wanted w WHERE w.id NOT IN (SELECT job_id FROM taken);
+    END IF;
+
+    WITH given AS MATERIALIZED (
+        SELECT u.id, nextval('rowlock.job_seq') AS seq, coalesce(u.visibility_ms, _visibility_ms[1]) AS visibility_ms,
+               coalesce(u.priority, _priorities[1]) AS priority, coalesce(u.max_attempts, _max_attempts[1]) AS max_attempts,
+               coalesce(u.while_active, false) AS releases_key, coalesce(u.queue, _queues[1]) AS queue,
+               coalesce(u.type, _types[1]) AS type, u.payload, u.company_id, u.limit_key, u.unique_key, u.trace,
+               coalesce(u.available_at, clock + coalesce(u.delay, _delays[1]) * interval '1 second') AS available_at
+        FROM unnest(_ids, _types, _payloads, _queues, _priorities, _max_attempts, _visibility_ms, _delays, _available_at,
+                    _company_ids, _limit_keys, _traces, _unique_keys, _while_active) WITH ORDINALITY
+             AS u (id, type, payload, queue, priority, max_attempts, visibility_ms, delay, available_at,
+                   company_id, limit_key, trace, unique_key, while_active, ordinal)
+        WHERE refused = '{}' OR u.ordinal <> ALL (refused)
+    ), made AS (
+        INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
+                                  queue, type, payload, company_id, limit_key, unique_key, trace)
+        SELECT id, seq, clock, visibility_ms, priority, max_attempts, releases_key,
+               queue, type, payload::json, company_id, limit_key, unique_key, trace
+        FROM given
+    ), later AS (
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key)
+        SELECT id, seq, available_at, 0, priority, 0, 0, queue, limit_key FROM given WHERE available_at > clock
+    )
+    INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
+    SELECT seq, id, 0, priority, 0, 0, queue, limit_key FROM given WHERE available_at <= clock;
+
+    IF _notify THEN
+        PERFORM pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT unnest(_queues) AS queue) q;
+    END IF;
+    IF cardinality(refused) > 0 THEN
+        -- A new snapshot: the holder may have committed after the first statement of this call began.
+        RETURN QUERY SELECT r.ordinal, k.job_id::text
+        FROM unnest(refused) AS r (ordinal)
+        LEFT JOIN rowlock.unique_keys k ON k.key = _unique_keys[r.ordinal];
+    END IF;
+END $$;
+
+-- One job from plain SQL, a trigger or any other language; returns its id. The payload limit is that of the application.
+-- With a unique key that is taken, returns the id of the job that holds it.
+CREATE FUNCTION rowlock.enqueue(
+    type text, payload json DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 100,
+    delay_seconds double precision DEFAULT 0, available_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT 5,
+    visibility_ms integer DEFAULT 30000, company_id text DEFAULT NULL, limit_key text DEFAULT NULL,
+    unique_key text DEFAULT NULL, unique_seconds double precision DEFAULT NULL, while_active boolean DEFAULT false
+) RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    stamp    text := lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0');
+    noise    text := replace(gen_random_uuid()::text, '-', '');
+    new_id   uuid := (stamp || '7' || substr(noise, 14, 3) || substr(noise, 17))::uuid;
+    existing text;
+BEGIN
+    IF json_typeof(payload) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'rowlock: the payload of a job must be a JSON object, not %', coalesce(json_typeof(payload), 'null');
+    END IF;
+    IF octet_length(payload::text) > 1048576 THEN
+        RAISE EXCEPTION 'rowlock: the payload is % bytes, more than 1048576; store the data elsewhere and pass a reference',
+            octet_length(payload::text);
+    END IF;
+    SELECT e.existing INTO existing FROM rowlock.enqueue_many(
+        ARRAY[new_id], ARRAY[type], ARRAY[payload::text], ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
+        ARRAY[visibility_ms], ARRAY[delay_seconds], ARRAY[available_at],
+        ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
+        CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[unique_key] END,
+        ARRAY[unique_seconds], ARRAY[while_active AND unique_key IS NOT NULL], true, NULL) e;
+    RETURN coalesce(existing::uuid, new_id);
+END $$;
+
+-- Takes up to _limit available jobs of a queue. The scan starts after (_after_priority, _after_seq), so that a worker
+-- need not step over its own dead rows while an old transaction keeps vacuum from removing them.
+CREATE FUNCTION rowlock.claim(
+    _queue text, _owner uuid, _limit integer, _after_priority integer, _after_seq bigint, _after_key text, _now timestamptz
+) RETURNS TABLE (id text, lease integer, attempt smallint, max_attempts smallint, deaths smallint, priority smallint,
+                 type text, payload text, company_id text, limit_key text, trace text, seq bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock timestamptz := coalesce(_now, clock_timestamp());
+    keys  text[];
+BEGIN
+    IF EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL) THEN
+        RETURN;
+    END IF;
+
+    WITH due AS (
+        DELETE FROM rowlock.delayed
+        WHERE ctid = ANY (ARRAY(
+            SELECT d.ctid FROM rowlock.delayed d WHERE d.queue = _queue AND d.available_at <= clock
+            ORDER BY d.available_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
+        RETURNING seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error
+    )
+    INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
+    SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM due;
+
+    IF NOT EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = _queue AND r.limit_key IS NOT NULL) THEN
+        RETURN QUERY
+        WITH picked AS (
+            DELETE FROM rowlock.ready
+            WHERE ctid = ANY (ARRAY(
+                SELECT r.ctid FROM rowlock.ready r
+                WHERE r.queue = _queue AND r.limit_key IS NULL AND (r.priority, r.seq) > (_after_priority, _after_seq)
+                ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED))
+            RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths
+        ), claimed AS (
+            SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload, j.company_id,
+                   j.trace, j.seq, j.visibility_ms, j.releases_key
+            FROM picked p JOIN rowlock.jobs j ON j.id = p.job_id
+        ), started AS (
+            INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key)
+            SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key FROM claimed
+        )
+        SELECT c.id::text, c.lease, c.attempt, c.max_attempts, c.deaths, c.priority, c.type, c.payload::text, c.company_id,
+               NULL::text, c.trace, c.seq
+        FROM claimed c ORDER BY c.priority, c.seq;
+        RETURN;
+    END IF;
+
+    -- Some jobs here have a limit key. Look at a bounded number of keys, going round from where the caller left off,
+    -- and hold each one's lock until this claim commits: whoever counts its starts next counts ours.
+    WITH RECURSIVE after AS (
+        (SELECT r.limit_key AS key, 1 AS n FROM rowlock.ready r
+         WHERE r.queue = _queue AND r.limit_key > _after_key ORDER BY r.limit_key LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.limit_key FROM rowlock.ready r
+                WHERE r.queue = _queue AND r.limit_key > a.key ORDER BY r.limit_key LIMIT 1), a.n + 1
+        FROM after a WHERE a.key IS NOT NULL AND a.n < 256
+    ), before AS (
+        (SELECT r.limit_key AS key, 1 AS n FROM rowlock.ready r
+         WHERE r.queue = _queue AND r.limit_key <= _after_key AND r.limit_key IS NOT NULL ORDER BY r.limit_key LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.limit_key FROM rowlock.ready r
+                WHERE r.queue = _queue AND r.limit_key > b.key AND r.limit_key <= _after_key
+                ORDER BY r.limit_key LIMIT 1), b.n + 1
+        FROM before b WHERE b.key IS NOT NULL AND b.n < 256
+    )
+    SELECT array_agg(c.key) INTO keys
+    FROM (SELECT key FROM after WHERE key IS NOT NULL UNION ALL SELECT key FROM before WHERE key IS NOT NULL LIMIT 256) c
+    WHERE NOT EXISTS (SELECT FROM rowlock.key_pauses p
+                      WHERE p.key IN (c.key, split_part(c.key, ':', 1)) AND p.until > clock)
+      AND pg_try_advisory_xact_lock(hashtextextended('rowlock:' || c.key, 0));
+
+    -- A new snapshot, taken after the locks: the counts below are exact.
+    RETURN QUERY
+    WITH open AS (
+        SELECT k.key, l.rate IS NOT NULL AS rated,
+               least(_limit,
+                     l.concurrency - (SELECT count(*) FROM rowlock.running x WHERE x.limit_key = k.key),
+                     l.rate - (SELECT count(*) FROM rowlock.key_starts s
+                               WHERE s.key = k.key AND s.started_at > clock - l.per_seconds * interval '1 second')) AS free
+        FROM unnest(keys) AS k (key) LEFT JOIN rowlock.limits l ON l.name = split_part(k.key, ':', 1)
+    ), keyed AS (
+        SELECT y.ctid AS place, y.priority, y.seq, y.limit_key, o.rated
+        FROM open o
+        CROSS JOIN LATERAL (
+            SELECT r.ctid, r.priority, r.seq, r.limit_key FROM rowlock.ready r
+            WHERE r.queue = _queue AND r.limit_key = o.key ORDER BY r.priority, r.seq LIMIT greatest(o.free, 0)
+            FOR UPDATE SKIP LOCKED) y
+    ), unkeyed AS (
+        SELECT r.ctid AS place, r.priority, r.seq, NULL::text AS limit_key, false AS rated FROM rowlock.ready r
+        WHERE r.queue = _queue AND r.limit_key IS NULL
+        ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED
+    ), best AS MATERIALIZED (
+        SELECT * FROM (SELECT * FROM keyed UNION ALL SELECT * FROM unkeyed) e ORDER BY priority, seq LIMIT _limit
+    ), counted AS (
+        INSERT INTO rowlock.key_starts (key, started_at) SELECT limit_key, clock FROM best WHERE rated
+    ), forgotten AS (
+        DELETE FROM rowlock.key_starts s USING rowlock.limits l, unnest(keys) AS k (key)
+        WHERE l.name = split_part(k.key, ':', 1) AND s.key = k.key
+          AND s.started_at <= clock - l.per_seconds * interval '1 second'
+    ), picked AS (
+        DELETE FROM rowlock.ready WHERE ctid = ANY (ARRAY(SELECT place FROM best))
+        RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths
+    ), claimed AS (
+        SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload, j.company_id,
+               j.limit_key, j.trace, j.seq, j.visibility_ms, j.releases_key
+        FROM picked p JOIN rowlock.jobs j ON j.id = p.job_id
+    ), started AS (
+        INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key, limit_key)
+        SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key, limit_key FROM claimed
+    )
+    SELECT c.id::text, c.lease, c.attempt, c.max_attempts, c.deaths, c.priority, c.type, c.payload::text, c.company_id,
+           c.limit_key, c.trace, c.seq
+    FROM claimed c ORDER BY c.priority, c.seq;
+END $$;
+
+-- Ends attempts, each only where its id, lease and owner still match. Returns the ids for which they did not.
+-- Empty arrays stand for columns of defaults: every outcome a success, no delay, no result, no error.
+CREATE FUNCTION rowlock.settle(
+    _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
+    _delays double precision[], _results text[], _errors text[], _now timestamptz
+) RETURNS text[]
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock   timestamptz := coalesce(_now, clock_timestamp());
+    settled uuid[];
+    waiting boolean;
+BEGIN
+    WITH told AS (
+        SELECT u.id, u.lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
+               coalesce(u.delay, 0) AS delay, u.result, u.error
+        FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
+             AS u (id, lease, outcome, seconds, delay, result, error)
+    ), gone AS (
+        DELETE FROM rowlock.running r USING told t
+        WHERE r.job_id = t.id AND r.lease = t.lease AND r.owner = _owner
+        RETURNING r.job_id, r.lease, r.attempt, r.deaths, r.releases_key, t.outcome, t.seconds, t.delay, t.result, t.error
+    ), over AS (
+        INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, result, error)
+        SELECT job_id, clock - seconds * interval '1 second', clock, lease, attempt, deaths, outcome, result::json, error
+        FROM gone WHERE outcome <= 3
+    ), freed AS (
+        DELETE FROM rowlock.unique_keys k USING gone g, rowlock.jobs j
+        WHERE g.releases_key AND g.outcome <= 3 AND j.id = g.job_id AND k.key = j.unique_key AND k.job_id = g.job_id
+    ), again AS (
+        SELECT j.seq, g.job_id, g.lease, j.priority, g.attempt - (g.outcome = 5)::integer AS attempt,
+               g.deaths + (g.outcome = 6)::integer AS deaths, j.queue, j.limit_key, g.error, g.delay
+        FROM gone g JOIN rowlock.jobs j ON j.id = g.job_id WHERE g.outcome > 3
+    ), soon AS (
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
+        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM again WHERE delay <= 0
+    ), later AS (
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, error)
+        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, error
+        FROM again WHERE delay > 0
+    )
+    SELECT array_agg(job_id) INTO settled FROM gone;
+
+    IF coalesce(cardinality(settled), 0) = cardinality(_ids) THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(SELECT i::text FROM unnest(_ids) AS u (i) WHERE i <> ALL (coalesce(settled, '{}')));
+END $$;
+
+-- Takes back jobs whose lease has run out: the owner was not seen, and the claim is older, than the visibility timeout.
+CREATE FUNCTION rowlock.rescue(_limit integer, _queues text[], _delays double precision[], _now timestamptz)
+RETURNS TABLE (id text, type text, queue text, owner text, attempt smallint, max_attempts smallint, outcome integer)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock timestamptz := coalesce(_now, clock_timestamp());
+BEGIN
+    RETURN QUERY
+    WITH gone AS (
+        DELETE FROM rowlock.running
+        WHERE ctid = ANY (ARRAY(
+            SELECT r.ctid FROM rowlock.running r LEFT JOIN rowlock.workers w ON w.id = r.owner
+            WHERE greatest(r.locked_at, w.seen_at) + r.visibility_ms * interval '1 millisecond' < clock
+            LIMIT _limit FOR UPDATE OF r SKIP LOCKED))
+        RETURNING *
+    ), sorted AS (
+        SELECT g.*, j.seq, j.priority, j.queue, j.type, j.max_attempts, j.unique_key,
+               CASE WHEN g.cancel_requested THEN 3 WHEN g.attempt >= j.max_attempts THEN 2 ELSE 4 END AS outcome,
+               coalesce(_delays[array_position(_queues, j.queue)], 0) AS delay,
+               'lease ran out: worker ' || g.owner || ' was not seen for ' || g.visibility_ms || ' ms' AS error
+        FROM gone g JOIN rowlock.jobs j ON j.id = g.job_id
+    ), over AS (
+        INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
+        SELECT job_id, locked_at, clock, lease, attempt, deaths, outcome, error FROM sorted WHERE outcome <= 3
+    ), freed AS (
+        DELETE FROM rowlock.unique_keys k USING sorted s
+        WHERE s.releases_key AND s.outcome <= 3 AND k.key = s.unique_key AND k.job_id = s.job_id
+    ), soon AS (
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
+        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM sorted
+        WHERE outcome > 3 AND delay <= 0
+    ), later AS (
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, error)
+        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, error
+        FROM sorted WHERE outcome > 3 AND delay > 0
+    )
+    SELECT s.job_id::text, s.type, s.queue, s.owner::text, s.attempt, s.max_attempts, s.outcome FROM sorted s;
+END $$;
+
+-- Cancels a waiting job, or asks the owner of a running one to stop.
+CREATE FUNCTION rowlock.cancel(_id uuid, _now timestamptz) RETURNS text
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock  timestamptz := coalesce(_now, clock_timestamp());
+    job    rowlock.jobs;
+    spent  record;
+BEGIN
+    SELECT * INTO job FROM rowlock.jobs j WHERE j.id = _id;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    END IF;
+    -- It may move on while we look; each place is tried again, a few times.
+    FOR round IN 1..5 LOOP
+        spent := NULL;
+        IF job.limit_key IS NULL THEN
+            DELETE FROM rowlock.ready r
+            WHERE r.queue = job.queue AND r.priority = job.priority AND r.seq = job.seq AND r.limit_key IS NULL
+            RETURNING r.lease, r.attempt, r.deaths INTO spent;
+        ELSE
+            DELETE FROM rowlock.ready r
+            WHERE r.queue = job.queue AND r.priority = job.priority AND r.seq = job.seq AND r.limit_key = job.limit_key
+            RETURNING r.lease, r.attempt, r.deaths INTO spent;
+        END IF;
+        IF NOT FOUND THEN
+            DELETE FROM rowlock.delayed d WHERE d.job_id = _id RETURNING d.lease, d.attempt, d.deaths INTO spent;
+        END IF;
+        IF FOUND THEN
+            INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
+            VALUES (_id, clock, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
+            IF job.releases_key THEN
+                DELETE FROM rowlock.unique_keys k WHERE k.key = job.unique_key AND k.job_id = _id;
+            END IF;
+            RETURN 'cancelled';
+        END IF;
+        UPDATE rowlock.running r SET cancel_requested = true WHERE r.job_id = _id;
+        IF FOUND THEN
+            PERFORM pg_notify('rowlock', 'cancel:' || _id);
+            RETURN 'requested';
+        END IF;
+        IF EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = _id) THEN
+            RETURN 'already_final';
+        END IF;
+    END LOOP;
+    RETURN 'not_found';
+END $$;
+
+-- Queues failed or cancelled jobs again, as the operator asked. Rows: the id, and whether its unique key was free.
+CREATE FUNCTION rowlock.retry(_ids uuid[], _now timestamptz) RETURNS TABLE (id text, retried boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    clock timestamptz := coalesce(_now, clock_timestamp());
+    held  uuid[];
+BEGIN
+    SELECT array_agg(f.job_id) INTO held FROM (
+        SELECT f.job_id FROM rowlock.finished f WHERE f.job_id = ANY (_ids) AND f.status <> 1
+        ORDER BY f.job_id FOR UPDATE SKIP LOCKED) f;
+
+    RETURN QUERY
+    WITH wanted AS (
+        SELECT j.* FROM rowlock.jobs j WHERE j.id = ANY (held)
+    ), keys AS (
+        INSERT INTO rowlock.unique_keys AS k (key, job_id, expires_at)
+        SELECT DISTINCT ON (w.unique_key) w.unique_key, w.id, 'infinity'::timestamptz FROM wanted w WHERE w.releases_key
+        ORDER BY w.unique_key, w.seq
+        ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, expires_at = excluded.expires_at
+        WHERE k.expires_at <= clock OR k.job_id = excluded.job_id
+        RETURNING k.job_id
+    ), again AS (
+        SELECT w.* FROM wanted w WHERE NOT w.releases_key OR w.id IN (SELECT job_id FROM keys)
+    ), gone AS (
+        DELETE FROM rowlock.finished f USING again a WHERE f.job_id = a.id AND f.status <> 1
+        RETURNING a.seq, a.id, f.lease, a.priority, a.queue, a.limit_key, f.error
+    ), soon AS (
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
+        SELECT seq, id, lease, priority, 0, 0, queue, limit_key, error FROM gone
+        RETURNING job_id, queue
+    ), told AS (
+        SELECT pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT queue FROM soon) q
+    )
+    SELECT w.id::text, s.job_id IS NOT NULL
+    FROM wanted w LEFT JOIN soon s ON s.job_id = w.id, (SELECT count(*) FROM told) done;
+END $$;

@@ -1,0 +1,16 @@
+-- name: enqueue
+SELECT ordinal, existing FROM rowlock.enqueue_many(
+    CAST($1 AS uuid[]), CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS integer[]),
+    CAST($6 AS integer[]), CAST($7 AS integer[]), CAST($8 AS double precision[]), CAST($9 AS timestamptz[]),
+    CAST($10 AS text[]), CAST($11 AS text[]), CAST($12 AS text[]), CAST($13 AS text[]),
+    CAST($14 AS double precision[]), CAST($15 AS boolean[]), CAST($16 AS boolean), CAST($17 AS timestamptz))
+
+-- name: depth
+SELECT count(*) FROM (
+    (SELECT FROM rowlock.ready WHERE queue = $1 AND limit_key IS NULL LIMIT $2)
+    UNION ALL (SELECT FROM rowlock.ready WHERE queue = $1 AND limit_key IS NOT NULL LIMIT $2)
+    UNION ALL (SELECT FROM rowlock.delayed WHERE queue = $1 LIMIT $2)
+    LIMIT $2) waiting
+
+-- name: wake
+SELECT pg_notify('rowlock', 'queue:' || queue) FROM unnest($1::text[]) AS queue

@@ -1,0 +1,68 @@
+-- name: beat
+WITH alive AS (
+    INSERT INTO rowlock.workers AS w (id, name, queues, started_at, seen_at)
+    SELECT u.id, u.name, string_to_array(u.queues, E'\n'), c.now, c.now
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (id, name, queues),
+         (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
+    ORDER BY u.id
+    ON CONFLICT (id) DO UPDATE SET seen_at = greatest(w.seen_at, excluded.seen_at)
+)
+SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
+FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = ANY ($1::uuid[])
+
+-- name: held
+SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
+FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = $1::uuid
+
+-- name: retire
+DELETE FROM rowlock.workers WHERE id = $1::uuid
+
+-- name: claim
+SELECT id, lease, attempt, max_attempts, deaths, priority, type, payload, company_id, limit_key, trace, seq
+FROM rowlock.claim($1, $2::uuid, $3, $4, $5, $6, $7)
+
+-- name: glance
+SELECT q.name,
+       NOT EXISTS (SELECT FROM rowlock.queues p WHERE p.name = q.name AND p.paused_at IS NOT NULL)
+       AND (EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NULL)
+            OR EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NOT NULL)
+            OR coalesce(d.due_in <= 0, false)),
+       greatest(d.due_in, 0)
+FROM unnest($1::text[]) WITH ORDINALITY AS q (name, ordinal)
+LEFT JOIN LATERAL (
+    SELECT extract(epoch FROM x.available_at - coalesce($2::timestamptz, clock_timestamp()))::double precision AS due_in
+    FROM rowlock.delayed x WHERE x.queue = q.name ORDER BY x.available_at LIMIT 1) d ON true
+ORDER BY q.ordinal
+
+-- name: settle
+SELECT rowlock.settle($1::uuid, $2::uuid[], $3, $4, $5, $6, $7, $8, $9)
+
+-- name: progress
+WITH told AS (
+    SELECT * FROM unnest($2::uuid[], $3::integer[], $4::smallint[], $5::text[]) AS u (id, lease, percent, message)
+), noted AS (
+    UPDATE rowlock.running r SET progress = t.percent, message = t.message
+    FROM told t WHERE r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
+    RETURNING r.job_id
+)
+SELECT t.id::text FROM told t WHERE t.id NOT IN (SELECT job_id FROM noted)
+
+-- name: rescue
+SELECT id, type, queue, owner, attempt, max_attempts, outcome FROM rowlock.rescue($1, $2, $3, $4)
+
+-- name: forget_workers
+DELETE FROM rowlock.workers w
+WHERE w.seen_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'
+  AND NOT EXISTS (SELECT FROM rowlock.running r WHERE r.owner = w.id)
+
+-- name: define_limits
+INSERT INTO rowlock.limits (name, concurrency, rate, per_seconds)
+SELECT * FROM unnest($1::text[], $2::integer[], $3::integer[], $4::double precision[]) AS u (name, concurrency, rate, per_seconds)
+ORDER BY 1
+ON CONFLICT (name) DO UPDATE
+SET concurrency = excluded.concurrency, rate = excluded.rate, per_seconds = excluded.per_seconds
+
+-- name: pause_key
+INSERT INTO rowlock.key_pauses AS p (key, until)
+VALUES ($1, coalesce($3::timestamptz, clock_timestamp()) + $2::double precision * interval '1 second')
+ON CONFLICT (key) DO UPDATE SET until = greatest(p.until, excluded.until)

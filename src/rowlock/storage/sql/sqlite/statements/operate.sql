@@ -1,0 +1,189 @@
+-- name: get
+SELECT seq, id, type, queue, status, payload, priority, attempts, max_attempts, deaths, lease, visibility_ms,
+    created_at, available_at, updated_at, locked_at, lock_owner, started_at, finished_at, progress, message,
+    cancel_requested, result, error, company_id, limit_key, unique_key, trace
+FROM job_records
+WHERE id = :job_id
+
+-- name: records
+SELECT seq, id, type, queue, status, payload, priority, attempts, max_attempts, deaths, lease, visibility_ms,
+    created_at, available_at, updated_at, locked_at, lock_owner, started_at, finished_at, progress, message,
+    cancel_requested, result, error, company_id, limit_key, unique_key, trace
+FROM job_records
+WHERE seq IN (SELECT value FROM json_each(:seqs))
+ORDER BY seq DESC
+
+-- name: pick_any
+SELECT seq FROM jobs j
+WHERE j.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: pick_of_company
+SELECT seq FROM jobs j
+WHERE j.company_id = :company_id AND j.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: pick_ids
+SELECT seq FROM job_records
+WHERE id IN (SELECT value FROM json_each(:ids)) AND seq < :before
+  AND (:status IS NULL OR status = :status)
+  AND (:type IS NULL OR type = :type)
+  AND (:queue IS NULL OR queue = :queue)
+  AND (:company_id IS NULL OR company_id = :company_id)
+ORDER BY seq DESC
+LIMIT :limit
+
+-- name: pick_queued
+SELECT j.seq
+FROM (SELECT seq, queue FROM ready UNION ALL SELECT seq, queue FROM delayed) w
+CROSS JOIN jobs j ON j.seq = w.seq
+WHERE w.seq < :before
+  AND (:queue IS NULL OR w.queue = :queue)
+  AND (:type IS NULL OR j.type = :type)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: pick_processing
+SELECT j.seq
+FROM running x
+CROSS JOIN jobs j ON j.seq = x.seq
+WHERE x.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: pick_succeeded
+SELECT f.seq
+FROM finished f
+CROSS JOIN jobs j ON j.seq = f.seq
+WHERE f.outcome = 1 AND f.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY f.seq DESC
+LIMIT :limit
+
+-- name: pick_dead
+SELECT f.seq
+FROM finished f INDEXED BY finished_badly
+CROSS JOIN jobs j ON j.seq = f.seq
+WHERE f.outcome > 1 AND f.seq < :before
+  AND (:outcome IS NULL OR f.outcome = :outcome)
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY f.seq DESC
+LIMIT :limit
+
+-- name: waiting_job
+SELECT j.seq, w.lease, w.attempt, w.deaths, w.error, j.releases_key
+FROM jobs j
+JOIN (
+    SELECT queue, limit_key, priority, seq, lease, attempt, deaths, error FROM ready
+    UNION ALL
+    SELECT queue, limit_key, priority, seq, lease, attempt, deaths, error FROM delayed
+) w ON w.queue = j.queue AND w.limit_key = j.limit_key AND w.priority = j.priority AND w.seq = j.seq
+WHERE j.id = :job_id
+
+-- name: remove_ready
+DELETE FROM ready
+WHERE (queue, limit_key, priority, seq) IN (SELECT queue, limit_key, priority, seq FROM jobs WHERE seq = :seq)
+
+-- name: remove_delayed
+DELETE FROM delayed WHERE seq = :seq
+
+-- name: request_cancel
+UPDATE running SET cancel_requested = 1 WHERE job_id = :job_id RETURNING job_id
+
+-- name: job_exists
+SELECT EXISTS (SELECT 1 FROM jobs WHERE id = :job_id)
+
+-- name: dead_jobs
+SELECT f.seq, j.id, j.unique_key, j.releases_key, f.lease, f.error,
+    (SELECT job_id FROM unique_keys u WHERE u.key = j.unique_key AND (u.expires_at IS NULL OR u.expires_at > :now))
+FROM finished f
+CROSS JOIN jobs j ON j.seq = f.seq
+WHERE f.seq IN (SELECT value FROM json_each(:seqs)) AND f.outcome > 1
+ORDER BY f.seq
+
+-- name: remove_finished
+DELETE FROM finished WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- name: remove_jobs
+DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs)) RETURNING id
+
+-- name: remove_keys_of
+DELETE FROM unique_keys
+WHERE (key, job_id) IN (SELECT unique_key, id FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs)))
+
+-- name: newest_kept_out
+-- The newest job beyond the `count` newest: it and all before it may go.
+SELECT finished_at, seq FROM finished WHERE outcome = :outcome
+ORDER BY finished_at DESC, seq DESC
+LIMIT 1 OFFSET :count
+
+-- name: oldest_finished
+SELECT seq FROM finished
+WHERE outcome = :outcome AND (finished_at, seq) <= (:finished_at, :seq)
+ORDER BY finished_at, seq
+LIMIT :limit
+
+-- name: forget_expired_keys
+DELETE FROM unique_keys
+WHERE key IN (SELECT key FROM unique_keys WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+
+-- name: forget_key_pauses
+DELETE FROM key_pauses WHERE until <= :now
+
+-- name: forget_old_starts
+DELETE FROM key_starts
+WHERE started_at <= :now - coalesce((SELECT max(per_micros) FROM limits), 0)
+
+-- name: pause
+INSERT INTO queues (name, paused_at) VALUES (:queue, :now) ON CONFLICT (name) DO NOTHING
+
+-- name: resume
+DELETE FROM queues WHERE name = :queue
+
+-- name: queues
+SELECT name, max(paused), sum(ready), sum(delayed), sum(processing), min(oldest)
+FROM (
+    SELECT name, 1 AS paused, 0 AS ready, 0 AS delayed, 0 AS processing, NULL AS oldest FROM queues
+    UNION ALL
+    SELECT queue, 0, count(*), 0, 0, min(available_at) FROM ready GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, 0, count(*), 0, NULL FROM delayed GROUP BY queue
+    UNION ALL
+    SELECT j.queue, 0, 0, 0, count(*), NULL FROM running x CROSS JOIN jobs j ON j.seq = x.seq GROUP BY j.queue
+)
+GROUP BY name
+ORDER BY name
+
+-- name: counts
+SELECT
+    (SELECT count(*) FROM ready) + (SELECT count(*) FROM delayed),
+    (SELECT count(*) FROM running),
+    (SELECT count(*) FROM finished WHERE outcome = 1),
+    (SELECT count(*) FROM finished WHERE outcome = 2),
+    (SELECT count(*) FROM finished WHERE outcome = 3)
+
+-- name: workers
+SELECT id, name, queues, started_at, seen_at FROM workers ORDER BY started_at, id
+
+-- name: define_limit
+INSERT INTO limits (name, concurrency, rate, per_micros) VALUES (:name, :concurrency, :rate, :per_micros)
+ON CONFLICT (name) DO UPDATE SET
+    concurrency = excluded.concurrency, rate = excluded.rate, per_micros = excluded.per_micros
+
+-- name: pause_key
+INSERT INTO key_pauses (key, until) VALUES (:key, :until)
+ON CONFLICT (key) DO UPDATE SET until = max(until, excluded.until)

@@ -1,0 +1,49 @@
+-- name: end_attempts
+-- The guard of every ending: this job, this lease, this owner.
+DELETE FROM running
+WHERE job_id IN (SELECT value FROM carray(?)) AND lease = ? AND owner = ?
+RETURNING job_id, seq, lease, attempt, deaths, releases_key, cancel_requested
+
+-- name: finish
+INSERT INTO finished (seq, outcome, lease, attempt, deaths, started_at, finished_at, result, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: release_key
+DELETE FROM unique_keys WHERE job_id = :job_id AND key = (SELECT unique_key FROM jobs WHERE seq = :seq)
+
+-- name: wait_ready
+INSERT INTO ready (queue, limit_key, priority, seq, lease, attempt, deaths, available_at, queued_at, error)
+SELECT queue, limit_key, priority, seq, :lease, :attempt, :deaths, :available_at, :now, :error
+FROM jobs WHERE seq = :seq
+
+-- name: wait_delayed
+INSERT INTO delayed (queue, limit_key, priority, seq, lease, attempt, deaths, available_at, queued_at, error)
+SELECT queue, limit_key, priority, seq, :lease, :attempt, :deaths, :available_at, :now, :error
+FROM jobs WHERE seq = :seq
+
+-- name: report_progress
+UPDATE running SET progress = ?, message = ?
+WHERE job_id = ? AND lease = ? AND owner = ?
+RETURNING job_id
+
+-- name: beat
+INSERT INTO workers (id, name, queues, started_at, seen_at) VALUES (:id, :name, :queues, :now, :now)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at
+
+-- name: held
+SELECT job_id, lease, owner, attempt, max_attempts, deaths, cancel_requested
+FROM running
+WHERE owner IN (SELECT value FROM json_each(:owners))
+ORDER BY seq
+
+-- name: retire
+DELETE FROM workers WHERE id = :owner
+
+-- name: expired
+SELECT x.job_id, j.type, j.queue, x.owner, x.attempt, x.max_attempts, x.lease, x.cancel_requested
+FROM running x
+LEFT JOIN workers w ON w.id = x.owner
+JOIN jobs j ON j.seq = x.seq
+WHERE max(x.locked_at, coalesce(w.seen_at, 0)) + x.visibility_ms * 1000 < :now
+ORDER BY x.seq
+LIMIT :limit

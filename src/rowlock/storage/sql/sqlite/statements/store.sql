@@ -1,0 +1,23 @@
+-- name: now
+-- Not unixepoch('subsec'): the sqlite3 module's library may be older than that, and both must tell the same time.
+SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+
+-- name: has_migrations
+SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations')
+
+-- name: create_migrations
+CREATE TABLE migrations (
+    number     INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    checksum   TEXT    NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT
+
+-- name: applied
+SELECT number, checksum FROM migrations
+
+-- name: record_migration
+INSERT INTO migrations (number, name, checksum, applied_at) VALUES (:number, :name, :checksum, :now)
+
+-- name: cancel_requests
+SELECT job_id FROM running WHERE cancel_requested = 1

@@ -1,0 +1,1 @@
+"""What every store promises: one suite, run whole on each entry of `stores.STORES`."""

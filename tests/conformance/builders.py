@@ -1,0 +1,138 @@
+"""Short ways to say what a test is not about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from rowlock.ids import uuid7, uuid7s
+from rowlock.storage.base import Store
+from rowlock.storage.records import (
+    Claimed,
+    JobFilter,
+    JobId,
+    JobRecord,
+    NewJob,
+    OnConflict,
+    Outcome,
+    Settlement,
+    Status,
+    UniqueKey,
+    Worker,
+    WorkerId,
+)
+
+ANN, BEN, CAT = uuid7s(3)  # workers
+EVERYTHING = JobFilter()
+VISIBILITY_SECONDS = 30
+
+
+def new_job(**changes: Any) -> NewJob:
+    return NewJob(**({"id": uuid7(), "type": "send.email", "payload": '{"to": "a@b.c"}'} | changes))
+
+
+def new_jobs(number: int, **changes: Any) -> list[NewJob]:
+    return [new_job(id=id, **changes) for id in uuid7s(number)]
+
+
+def worker(id: WorkerId = ANN, *queues: str, name: str = "worker") -> Worker:
+    return Worker(id, name, queues or ("default",))
+
+
+def forever(key: str = "k", on_conflict: OnConflict = OnConflict.REJECT) -> UniqueKey:
+    return UniqueKey(key, on_conflict=on_conflict)
+
+
+def window(seconds: float, key: str = "k", on_conflict: OnConflict = OnConflict.REJECT) -> UniqueKey:
+    return UniqueKey(key, seconds=seconds, on_conflict=on_conflict)
+
+
+def while_active(key: str = "k", on_conflict: OnConflict = OnConflict.REJECT) -> UniqueKey:
+    return UniqueKey(key, while_active=True, on_conflict=on_conflict)
+
+
+async def put(store: Store, **changes: Any) -> JobId:
+    """Enqueue one job."""
+    (receipt,) = await store.enqueue([new_job(**changes)])
+    return receipt.job_id
+
+
+async def put_many(store: Store, number: int, **changes: Any) -> list[JobId]:
+    return [receipt.job_id for receipt in await store.enqueue(new_jobs(number, **changes))]
+
+
+async def take(store: Store, owner: WorkerId = ANN, queue: str = "default") -> Claimed:
+    """Claim the one job that must be there."""
+    (claimed,) = await store.claim(queue, owner, 1)
+    return claimed
+
+
+async def taken(store: Store, owner: WorkerId = ANN, queue: str = "default", limit: int = 100) -> list[JobId]:
+    """Claim what there is, and name it in order."""
+    return [claimed.id for claimed in await store.claim(queue, owner, limit)]
+
+
+def end(claimed: Claimed, outcome: Outcome = Outcome.SUCCEEDED, **details: Any) -> Settlement:
+    return Settlement(claimed.id, claimed.lease, outcome, **details)
+
+
+async def settle(
+    store: Store, claimed: Claimed, outcome: Outcome = Outcome.SUCCEEDED, owner: WorkerId = ANN, **details: Any
+) -> None:
+    """Settle one attempt that must still be ours."""
+    assert await store.settle(owner, [end(claimed, outcome, **details)]) == []
+
+
+async def put_and_take(store: Store, owner: WorkerId = ANN, **changes: Any) -> Claimed:
+    job_id = await put(store, **changes)
+    claimed = await take(store, owner, changes.get("queue", "default"))
+    assert claimed.id == job_id
+    return claimed
+
+
+async def put_and_end(store: Store, outcome: Outcome = Outcome.SUCCEEDED, **changes: Any) -> JobId:
+    """A job that has come to its end."""
+    claimed = await put_and_take(store, **changes)
+    await settle(store, claimed, outcome)
+    return claimed.id
+
+
+async def record(store: Store, job_id: JobId) -> JobRecord:
+    found = await store.get(job_id)
+    assert found is not None
+    return found
+
+
+async def status(store: Store, job_id: JobId) -> Status:
+    return (await record(store, job_id)).status
+
+
+async def listed(store: Store, where: JobFilter = EVERYTHING, page: int = 100) -> list[JobId]:
+    """Every job that matches, newest first, page by page."""
+    found, cursor = [], None
+    while True:
+        answer = await store.page(where, page, cursor)
+        found += [job.id for job in answer.jobs]
+        if (cursor := answer.next_cursor) is None:
+            return found
+
+
+async def counted(store: Store) -> dict[Status, int]:
+    """The statuses that any job has."""
+    return {status: number for status, number in (await store.counts()).items() if number}
+
+
+def ids(claims: Iterable[Claimed]) -> list[JobId]:
+    return [claimed.id for claimed in claims]
+
+
+def flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
+    return [item for group in groups for item in group]
+
+
+def near(one: datetime | None, two: datetime | None, within_seconds: float = 0.002) -> bool:
+    """The same moment, as far as stores keep fractions of a second."""
+    assert one is not None
+    assert two is not None
+    return abs(one - two) <= timedelta(seconds=within_seconds)

@@ -1,0 +1,201 @@
+"""Connections that belong to the caller, of every kind that enqueue takes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import asyncpg
+import psycopg
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from rowlock.storage.base import Store
+from rowlock.storage.records import NewJob, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A connection in its own transaction, begun already, and how its owner ends it."""
+
+    connection: Any
+    execute: Callable[[str], Awaitable[Any]]
+    commit: Callable[[], Awaitable[None]]
+    rollback: Callable[[], Awaitable[None]]
+    blocking: bool = False
+
+    async def enqueue(self, store: Store, jobs: Sequence[NewJob]) -> list[Receipt]:
+        if self.blocking:
+            return store.enqueue_blocking(jobs, self.connection)
+        return await store.enqueue(jobs, self.connection)
+
+
+OpenCaller = Callable[[str], AbstractAsyncContextManager[Caller]]
+
+
+def soon(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """A synchronous call in the shape of an asynchronous one."""
+
+    async def wrapped(*args: Any) -> Any:
+        return call(*args)
+
+    return wrapped
+
+
+async def _nothing() -> None:
+    """Without a transaction there is nothing to end."""
+
+
+def asyncpg_caller(*, codec: bool = False, transaction: bool = True) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        connection = await asyncpg.connect(url)
+        try:
+            if codec:
+                for kind in ("json", "jsonb"):
+                    await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+            if not transaction:
+                yield Caller(connection, connection.execute, _nothing, _nothing)
+                return
+            begun = connection.transaction()
+            await begun.start()
+            yield Caller(connection, connection.execute, begun.commit, begun.rollback)
+        finally:
+            await connection.close()
+
+    return caller
+
+
+def psycopg_caller(**options: Any) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        connection = await psycopg.AsyncConnection.connect(url, **options)
+        try:
+            yield Caller(connection, connection.execute, connection.commit, connection.rollback)
+        finally:
+            await connection.close()
+
+    return caller
+
+
+def psycopg_blocking_caller(**options: Any) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        connection = psycopg.connect(url, **options)
+        try:
+            yield Caller(
+                connection, soon(connection.execute), soon(connection.commit), soon(connection.rollback), blocking=True
+            )
+        finally:
+            connection.close()
+
+    return caller
+
+
+def sqlalchemy_caller(driver: str, *, session: bool = False) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        engine = create_async_engine(url.replace("postgresql://", f"postgresql+{driver}://"))
+        try:
+            async with AsyncSession(engine) if session else engine.connect() as connection:
+
+                async def execute(query: str) -> Any:
+                    return await connection.execute(text(query))
+
+                yield Caller(connection, execute, connection.commit, connection.rollback)
+        finally:
+            await engine.dispose()
+
+    return caller
+
+
+def sqlalchemy_blocking_caller(*, session: bool = False) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+        try:
+            with Session(engine) if session else engine.connect() as connection:
+
+                async def execute(query: str) -> Any:
+                    return connection.execute(text(query))
+
+                yield Caller(connection, execute, soon(connection.commit), soon(connection.rollback), blocking=True)
+        finally:
+            engine.dispose()
+
+    return caller
+
+
+def apsw_caller(*, blocking: bool = False, transaction: bool = True, trace: bool = False) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        try:
+            if trace:
+                connection.row_trace = lambda cursor, row: {"row": row}
+            if not transaction:
+                yield Caller(connection, soon(connection.execute), _nothing, _nothing, blocking)
+                return
+            connection.execute("BEGIN")
+            commit, rollback = (soon(lambda word=word: connection.execute(word)) for word in ("COMMIT", "ROLLBACK"))
+            yield Caller(connection, soon(connection.execute), commit, rollback, blocking)
+        finally:
+            connection.close()
+
+    return caller
+
+
+def sqlite3_caller(*, blocking: bool = False, transaction: bool = True, rows: bool = False) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level="" if transaction else None)
+        try:
+            if rows:
+                connection.row_factory = lambda cursor, row: {"row": row}
+            if transaction:
+                connection.execute("BEGIN")
+            yield Caller(
+                connection, soon(connection.execute), soon(connection.commit), soon(connection.rollback), blocking
+            )
+        finally:
+            connection.close()
+
+    return caller
+
+
+POSTGRES_CALLERS: Mapping[str, OpenCaller] = {
+    "asyncpg": asyncpg_caller(),
+    "asyncpg-json-codec": asyncpg_caller(codec=True),
+    "psycopg-async": psycopg_caller(),
+    "psycopg-async-dict-rows": psycopg_caller(row_factory=dict_row),
+    "psycopg-blocking": psycopg_blocking_caller(),
+    "sqlalchemy-asyncpg": sqlalchemy_caller("asyncpg"),
+    "sqlalchemy-psycopg": sqlalchemy_caller("psycopg"),
+    "sqlalchemy-session": sqlalchemy_caller("asyncpg", session=True),
+    "sqlalchemy-blocking": sqlalchemy_blocking_caller(),
+    "sqlalchemy-blocking-session": sqlalchemy_blocking_caller(session=True),
+}
+POSTGRES_AUTOCOMMIT: Mapping[str, OpenCaller] = {
+    "asyncpg": asyncpg_caller(transaction=False),
+    "psycopg-async": psycopg_caller(autocommit=True),
+    "psycopg-blocking": psycopg_blocking_caller(autocommit=True),
+}
+SQLITE_CALLERS: Mapping[str, OpenCaller] = {
+    "apsw": apsw_caller(),
+    "apsw-blocking": apsw_caller(blocking=True),
+    "apsw-row-trace": apsw_caller(trace=True),
+    "sqlite3": sqlite3_caller(),
+    "sqlite3-blocking": sqlite3_caller(blocking=True),
+    "sqlite3-row-factory": sqlite3_caller(rows=True),
+}
+SQLITE_AUTOCOMMIT: Mapping[str, OpenCaller] = {
+    "apsw": apsw_caller(transaction=False),
+    "sqlite3": sqlite3_caller(transaction=False),
+}

@@ -1,0 +1,65 @@
+"""Runs every behaviour on every store, and those about callers with every kind of connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from conformance.callers import Caller
+from conformance.stores import STORES, Rig
+
+from rowlock.clock import FakeClock
+from rowlock.storage.base import Store
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, kinds in (("caller", "callers"), ("autocommit_caller", "autocommit_callers")):
+        if fixture in metafunc.fixturenames:
+            pairs = [(kind, name) for kind in STORES for name in getattr(kind, kinds)]
+            ids = [f"{kind.name}-{name}" for kind, name in pairs]
+            metafunc.parametrize(("rig", fixture), pairs, ids=ids, indirect=True)
+            return
+    if "rig" in metafunc.fixturenames:
+        metafunc.parametrize("rig", STORES, ids=[kind.name for kind in STORES], indirect=True)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def rig(request: pytest.FixtureRequest, tmp_path: Path, resource: object) -> AsyncIterator[Rig]:
+    rig: Rig = request.param(tmp_path, resource)
+    yield rig
+    await rig.dispose()
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> object:
+    kind: type[Rig] = request.node.callspec.params["rig"]
+    return request.getfixturevalue(kind.resource) if kind.resource else None
+
+
+@pytest.fixture
+async def store(rig: Rig, clock: FakeClock) -> Store:
+    return await rig.make(clock)
+
+
+@pytest.fixture
+async def other(rig: Rig, store: Store, clock: FakeClock) -> Store:
+    """A second store object on the same data, as another process would have."""
+    return await rig.another(clock)
+
+
+@pytest.fixture
+async def caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
+    async with rig.open_caller(request.param) as caller:
+        yield caller
+
+
+@pytest.fixture
+async def autocommit_caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
+    async with rig.open_autocommit_caller(request.param) as caller:
+        yield caller

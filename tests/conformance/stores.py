@@ -1,0 +1,187 @@
+"""The stores under test: each one a rig in STORES, which is all that the suite knows of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apsw
+import psycopg
+from psycopg import sql
+
+from conformance.callers import (
+    POSTGRES_AUTOCOMMIT,
+    POSTGRES_CALLERS,
+    SQLITE_AUTOCOMMIT,
+    SQLITE_CALLERS,
+    Caller,
+    OpenCaller,
+)
+from rowlock.clock import Clock
+from rowlock.storage.base import Store, StoreTransaction
+
+PASSWORD = "hunter2"
+"""Part of every address that can have one, so that a test can look for it where it must not be."""
+
+_numbers = count(1)
+
+
+class Rig(ABC):
+    """One kind of store, set up for a test and cleared away after it."""
+
+    name: ClassVar[str]
+    resource: ClassVar[str | None] = None  # the session fixture that it needs
+    callers: ClassVar[Mapping[str, OpenCaller]]  # each begins a transaction of the caller's
+    autocommit_callers: ClassVar[Mapping[str, OpenCaller]]  # each has none
+
+    def __init__(self, folder: Path, resource: Any = None) -> None:
+        self.folder = folder
+        self.resource_given = resource
+        self.url = ""
+        self._stores: list[Store] = []
+
+    @abstractmethod
+    def store_at(self, url: str, clock: Clock) -> Store:
+        """A store object that is not open."""
+
+    @abstractmethod
+    async def new_place(self) -> str:
+        """The URL of an empty database without a schema."""
+
+    @abstractmethod
+    def nowhere(self, clock: Clock) -> Store:
+        """A store whose database cannot be reached."""
+
+    @abstractmethod
+    async def record_migration(self, number: int, checksum: str) -> None:
+        """Write into the record of applied migrations behind the store's back."""
+
+    async def make(self, clock: Clock) -> Store:
+        """An open store, migrated and empty."""
+        store = await self.make_bare(clock)
+        await store.migrate()
+        return store
+
+    async def make_bare(self, clock: Clock) -> Store:
+        """An open store without a schema."""
+        self.url = await self.new_place()
+        return await self.another(clock)
+
+    async def another(self, clock: Clock) -> Store:
+        """One more open store object on the same data."""
+        return await self._open(self.store_at(self.url, clock))
+
+    def open_caller(self, kind: str) -> AbstractAsyncContextManager[Caller]:
+        return self.callers[kind](self.url)
+
+    def open_autocommit_caller(self, kind: str) -> AbstractAsyncContextManager[Caller]:
+        return self.autocommit_callers[kind](self.url)
+
+    # What a handler of the user's might write in its transaction.
+
+    placeholder: ClassVar[str] = "?"
+
+    async def make_ledger(self, store: Store) -> None:
+        async with store.transaction() as transaction:
+            await transaction.execute("CREATE TABLE IF NOT EXISTS ledger (line TEXT)")
+
+    async def write_ledger(self, transaction: StoreTransaction, line: str) -> None:
+        await transaction.execute(f"INSERT INTO ledger (line) VALUES ({self.placeholder})", line)
+
+    async def read_ledger(self, transaction: StoreTransaction) -> list[str]:
+        return [line for (line,) in await transaction.fetch("SELECT line FROM ledger ORDER BY line")]
+
+    async def dispose(self) -> None:
+        for store in reversed(self._stores):
+            await store.close()
+        self._stores.clear()
+
+    async def _open(self, store: Store) -> Store:
+        await store.open()
+        self._stores.append(store)
+        return store
+
+
+class SqliteRig(Rig):
+    name = "sqlite"
+    callers = SQLITE_CALLERS
+    autocommit_callers = SQLITE_AUTOCOMMIT
+
+    def store_at(self, url: str, clock: Clock) -> Store:
+        from rowlock.storage.sqlite import SqliteStore
+
+        return SqliteStore(url, clock)
+
+    async def new_place(self) -> str:
+        return f"sqlite:///{self.folder / f'{next(_numbers)}.db'}"
+
+    def nowhere(self, clock: Clock) -> Store:
+        return self.store_at(f"sqlite:///{self.folder}/no/such/folder/jobs.db", clock)
+
+    async def record_migration(self, number: int, checksum: str) -> None:
+        connection = apsw.Connection(self.url.removeprefix("sqlite:///"))
+        connection.execute(
+            "INSERT INTO migrations (number, name, checksum, applied_at) VALUES (?, 'forged', ?, 0)"
+            " ON CONFLICT (number) DO UPDATE SET checksum = excluded.checksum",
+            (number, checksum),
+        )
+        connection.close()
+
+
+class PostgresRig(Rig):
+    name = "postgres"
+    resource = "postgres"
+    callers = POSTGRES_CALLERS
+    autocommit_callers = POSTGRES_AUTOCOMMIT
+    placeholder = "$1"
+
+    # Deleting a handful of rows takes 1 ms; TRUNCATE 10-40, a database from a template 50-290.
+    _CLEAN = """
+        DO $$ DECLARE place regclass; BEGIN
+            SET LOCAL lock_timeout = '10s';
+            FOR place IN SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.relkind = 'r' AND n.nspname IN ('rowlock', 'public') AND c.relname NOT LIKE '%migrations'
+            LOOP EXECUTE 'DELETE FROM ' || place; END LOOP;
+        END $$
+    """
+    _migrated: ClassVar[dict[str, str]] = {}  # by server, the one database that is cleaned and used again
+
+    def store_at(self, url: str, clock: Clock) -> Store:
+        from rowlock.storage.postgres import PostgresStore
+
+        return PostgresStore(url, clock)
+
+    async def new_place(self) -> str:
+        database = f"rowlock_{next(_numbers)}"
+        with psycopg.connect(self.resource_given.url, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+        return str(self.resource_given.url_of(database, password=PASSWORD))
+
+    async def make(self, clock: Clock) -> Store:
+        server = self.resource_given.url
+        if server not in self._migrated:
+            store = await super().make(clock)
+            self._migrated[server] = self.url
+            return store
+        self.url = self._migrated[server]
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(self._CLEAN)
+        return await self.another(clock)
+
+    def nowhere(self, clock: Clock) -> Store:
+        return self.store_at(f"postgresql://postgres:{PASSWORD}@127.0.0.1:1/nowhere", clock)
+
+    async def record_migration(self, number: int, checksum: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO rowlock.migrations (number, name, checksum) VALUES (%s, 'forged', %s)"
+                " ON CONFLICT (number) DO UPDATE SET checksum = excluded.checksum",
+                (number, checksum),
+            )
+
+
+STORES: tuple[type[Rig], ...] = (SqliteRig, PostgresRig)

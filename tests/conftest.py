@@ -1,0 +1,15 @@
+"""What every folder of tests may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for the whole session, started by the first test that asks for it; fast, not durable."""
+    with PostgresServer(fsync=False) as server:
+        yield server
