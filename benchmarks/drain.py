@@ -15,25 +15,32 @@ _POLL_SECONDS = 0.01
 
 
 def drain(
-    bench: Bench, plan: Plan, system: System, place: Place, settings: Settings, jobs: int, processes: int
+    bench: Bench,
+    plan: Plan,
+    system: System,
+    place: Place,
+    settings: Settings,
+    jobs: int,
+    processes: int,
+    full: bool = False,
 ) -> dict[str, Any]:
     """Drain `jobs` waiting jobs and say how fast, and what each cost the clients and the server."""
-    counted = isinstance(place, PostgresPlace)
+    query = system.unsettled_when_full if full and system.unsettled_when_full else system.unsettled
     before = place.counters() if isinstance(place, PostgresPlace) else None
     with (
-        place.counting(system.unsettled) as unsettled,
+        place.counting(query) as unsettled,
         workers(bench, system, place, settings, processes) as running,
     ):
         first_seen, usage_first = _wait_for_start(plan, running, place)
         began = time.monotonic()
         finished = _wait_for_handlers(plan, running, jobs)
-        settled_ns = _wait_until_settled(plan, unsettled) if finished else None
+        end_ns = _wait_until_settled(plan, unsettled) if finished else time.monotonic_ns()
         used = cpu(running.pids, place.server_pid) - usage_first
         seconds = time.monotonic() - began
         done = running.record.read()
         busy = place.counters() if isinstance(place, PostgresPlace) else None
-    result = _rates(running, processes, jobs, settled_ns) | _cpu_per_job(used, seconds, done - first_seen)
-    if counted and isinstance(place, PostgresPlace) and before and busy:
+    result = _rates(running.record.starts(), processes, end_ns, finished) | _cpu_per_job(used, seconds, done - first_seen)
+    if isinstance(place, PostgresPlace) and before and busy:
         full_pages = place.full_page_bytes(before, busy)
         result["wal_bytes"] = (busy.wal_bytes - before.wal_bytes) / done
         result["wal_full_page_bytes"] = None if full_pages is None else full_pages / done
@@ -73,23 +80,20 @@ def _wait_until_settled(plan: Plan, unsettled: Counting) -> int:
     raise ClientError(f"{unsettled.count()} jobs ran but were never acknowledged in the store")
 
 
-def _rates(running: Workers, processes: int, jobs: int, settled_ns: int | None) -> dict[str, Any]:
-    """Jobs per second from the moment when all processes are at work."""
-    starts = running.record.starts()
+def _rates(starts: list[tuple[int, int, int]], processes: int, end_ns: int, finished: bool) -> dict[str, Any]:
+    """Jobs per second from the moment when all processes are at work until the end."""
     first_of: dict[int, int] = {}
     for at, _, process in starts:
         first_of.setdefault(process, at)
     firsts = sorted(first_of.values())
     start = firsts[min(processes, len(firsts)) - 1]
-    counted = sum(1 for at, _, _ in starts if at >= start)
-    last = starts[-1][0]
-    end = last if settled_ns is None else settled_ns
+    counted = [at for at, _, _ in starts if start <= at <= end_ns]
     return {
-        "rate": counted / max(end - start, 1) * 1e9,
-        "handler_rate": counted / max(last - start, 1) * 1e9,
-        "settled_after_ms": None if settled_ns is None else (settled_ns - last) / 1e6,
+        "rate": len(counted) / max(end_ns - start, 1) * 1e9,
+        "handler_rate": len(counted) / max(counted[-1] - start, 1) * 1e9 if finished else None,
+        "settled_after_ms": (end_ns - starts[-1][0]) / 1e6 if finished else None,
         "jobs": len(starts),
-        "capped": len(starts) < jobs,
+        "capped": not finished,
         "duplicates": len(starts) - len({number for _, number, _ in starts}),
         "processes_at_work": len(firsts),
     }

@@ -34,6 +34,7 @@ class System:
     adapter: str
     package: str
     unsettled: str
+    unsettled_when_full: str | None = None  # where the query above would read a million rows
     default: Settings = field(default_factory=dict)
     best: Settings = field(default_factory=dict)
     latency: Settings | None = None  # where the best for throughput is not the best for latency
@@ -46,6 +47,14 @@ class System:
     def latency_settings(self) -> Settings:
         return self.best if self.latency is None else self.latency
 
+
+_PG_BOSS_BEST: Settings = {
+    "batchSize": 2000,
+    "localConcurrency": 2,
+    "pollingIntervalSeconds": 0.5,
+    "burstWhenBatchFull": True,
+    "notify": True,
+}
 
 SYSTEMS: tuple[System, ...] = (
     System(
@@ -63,7 +72,8 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="pgqueuer_peer",
         package="pgqueuer",
-        unsettled="SELECT count(*) FROM pgqueuer WHERE priority = 0",
+        unsettled="""SELECT (SELECT count(*) FROM pgqueuer WHERE status = 'queued' AND priority = 0)
+            + (SELECT count(*) FROM pgqueuer WHERE status = 'picked' AND priority = 0)""",
         best={"batch": 200, "uvloop": True},
     ),
     System(
@@ -72,8 +82,10 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="awa_peer",
         package="awa-pg",
-        unsettled="SELECT count(*) FROM awa.jobs WHERE state IN ('available', 'running') AND priority = 2",
-        best={"uvloop": True},
+        unsettled="""SELECT coalesce((SELECT sum(claimed_count) FROM awa.ready_claim_attempt_batches WHERE priority = 2), 0)
+            - coalesce((SELECT sum(completed_count) FROM awa.receipt_completion_batches WHERE priority = 2), 0)""",
+        best={"queue": {"max_workers": 500}, "uvloop": True},
+        latency={"uvloop": True},
     ),
     System(
         name="graphile-worker",
@@ -81,7 +93,8 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.NODE,
         adapter="graphile_worker_peer",
         package="graphile-worker",
-        unsettled="SELECT count(*) FROM graphile_worker._private_jobs WHERE priority = 0",
+        unsettled="""SELECT count(*) FROM graphile_worker._private_jobs
+            WHERE id > (SELECT coalesce(max(id), 0) FROM graphile_worker._private_jobs WHERE priority = 10)""",
         best={"concurrentJobs": 100, "maxPoolSize": 10, "localQueue": {"size": 1000}, "completeJobBatchDelay": 10},
         latency={"concurrentJobs": 10, "maxPoolSize": 12},
         note="deletes finished jobs",
@@ -93,14 +106,11 @@ SYSTEMS: tuple[System, ...] = (
         adapter="pg_boss_peer",
         package="pg-boss",
         unsettled="SELECT count(*) FROM pgboss.job WHERE state < 'completed' AND priority = 0",
-        best={
-            "batchSize": 2000,
-            "localConcurrency": 2,
-            "pollingIntervalSeconds": 0.5,
-            "burstWhenBatchFull": True,
-            "notify": True,
-        },
-        note="its handler always takes an array; best and batch are the same drain",
+        unsettled_when_full="""SELECT count(*) FROM pgboss.job
+            WHERE name = 'bench' AND state < 'active' AND NOT blocked AND priority = 0""",
+        best=_PG_BOSS_BEST,
+        batch=_PG_BOSS_BEST,
+        note="its handler always takes an array; on a full store the last batch's acknowledgement is not waited for",
     ),
     System(
         name="huey",

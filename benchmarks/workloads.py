@@ -24,12 +24,19 @@ class Context:
     plan: Plan
     server: Server | None
     filled: dict[str, Figures] = field(default_factory=dict)
+    numbered: dict[str, int] = field(default_factory=dict)
 
     def place(self, system: System, purpose: str) -> Place:
         return place(system, purpose, self.server, Path(self.bench.data))
 
     def call(self, system: System, where: Place, settings: Settings, command: str, *numbers: int) -> Figures:
         return call(self.bench, system, where, settings, command, *numbers)
+
+    def next_numbers(self, system: System, jobs: int) -> int:
+        """The first number of new jobs for a store that may still hold some of an earlier drain."""
+        first = self.numbered.get(system.name, 0)
+        self.numbered[system.name] = first + jobs
+        return first
 
     def empty(self, system: System, settings: Settings) -> Place:
         """An empty store with the system's schema in it."""
@@ -64,7 +71,7 @@ def _drain(which: str, processes: int, logged: bool = False) -> Callable[[Contex
         where = context.empty(system, settings)
         # Twice the jobs for two processes: what runs before both are at work is not counted.
         jobs = context.plan.drained * processes
-        context.call(system, where, settings, "bulk", jobs)
+        context.call(system, where, settings, "load", jobs, 0)
         if logged and isinstance(where, PostgresPlace):
             where.log_statements()
         where.settle()
@@ -136,15 +143,19 @@ def _deep(old_transaction: bool) -> Callable[[Context, System], Figures]:
 
 
 def _drain_deep(context: Context, system: System, where: Place, settings: Settings, jobs: int) -> Figures:
-    context.call(system, where, settings, "bulk", jobs)
+    context.call(system, where, settings, "load", jobs, context.next_numbers(system, jobs))
     where.settle()
-    return drain(context.bench, context.plan, system, where, settings, jobs, 1) | {
+    return drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True) | {
         "filled": context.filled[system.name]
     }
 
 
 def _differs(system: System) -> bool:
     return dict(system.default) != dict(system.best)
+
+
+def _has_own_batch(system: System) -> bool:
+    return system.batch is not None and dict(system.batch) != dict(system.best)
 
 
 def _is_postgresql(system: System) -> bool:
@@ -163,7 +174,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("drain-best", "drained, best settings, one process", _drain("best", 1), _differs),
     Workload("drain-2", "drained, default settings, two processes", _drain("default", 2)),
     Workload("drain-best-2", "drained, best settings, two processes", _drain("best", 2), _differs),
-    Workload("batch", "drained by a batch handler", _drain("batch", 1), lambda system: system.batch is not None),
+    Workload("batch", "drained by a batch handler", _drain("batch", 1), _has_own_batch),
     Workload("latency", "enqueue to start, idle worker", _latency),
     Workload("statements", "statements per job", _drain("best", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),

@@ -26,18 +26,25 @@ class Huey(Peer):
         for number in numbers:  # it has no bulk call
             noop(number)
 
+    def load(self, numbers: range) -> None:
+        _insert(numbers, 0.0)
+
     def fill(self, waiting: int, finished: int) -> dict[str, Any]:
-        storage = huey.storage
-        data = storage.to_blob(huey.serialize_task(noop.s(FILLER)))
-        with storage.db(commit=True) as cursor:
-            rows = ((storage.name, data, -10.0) for _ in range(waiting))
-            cursor.executemany("INSERT INTO task (queue, data, priority) VALUES (?, ?, ?)", rows)
+        _insert(range(FILLER, FILLER + waiting), -10.0)
         return {"waiting": waiting, "finished": 0, "how": "lower priority; it deletes what is done"}
 
     def worker(self, processes: int) -> None:
         options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in SETTINGS.items()]
         command = ["-m", "huey.bin.huey_consumer", "benchmarks.adapters.huey_peer.huey", *options]
         os.execv(sys.executable, [sys.executable, *command])
+
+
+def _insert(numbers: range, priority: float) -> None:
+    storage = huey.storage
+    tasks = (huey.serialize_task(noop.s(number)) for number in numbers)
+    with storage.db(commit=True) as cursor:
+        rows = ((storage.name, storage.to_blob(task), priority) for task in tasks)
+        cursor.executemany("INSERT INTO task (queue, data, priority) VALUES (?, ?, ?)", rows)
 
 
 if __name__ == "__main__":

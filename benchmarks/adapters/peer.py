@@ -3,7 +3,8 @@
 The driver runs an adapter as `python -m benchmarks.adapters.NAME COMMAND ...`, always in a fresh
 process of that system's own environment, and reads the last line of its output, which is JSON:
 
-    setup | one N | bulk N | concurrent N TASKS | paced N PER_SECOND | fill WAITING FINISHED | worker PROCESSES
+    setup | one N | bulk N | load N FIRST | concurrent N TASKS | paced N PER_SECOND
+    | fill WAITING FINISHED | worker PROCESSES
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class Peer:
         """Enqueue these jobs through the fastest call that the system offers."""
         raise NotImplementedError
 
+    def load(self, numbers: range) -> Any:
+        """The same, not timed: the way to fill the queue for a drain."""
+        return self.enqueue_many(numbers)
+
     def fill(self, waiting: int, finished: int) -> Any:
         """Put in jobs that sort after all others, and finished ones; say what was put there."""
         raise NotImplementedError
@@ -101,6 +106,9 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
     try:
         if command == "fill":
             return dict(await _done(peer.fill(*numbers)))
+        if command == "load":
+            await _done(peer.load(range(numbers[1], numbers[1] + numbers[0])))
+            return {}
         await _done(peer.enqueue(WARM))
         if command == "paced":
             return {"called_ns": await _paced(peer, *numbers)}

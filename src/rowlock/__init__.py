@@ -1,1 +1,73 @@
 """Rowlock: durable jobs on the database that you already run."""
+
+from rowlock.app import Handler, Rowlock
+from rowlock.clock import FakeClock
+from rowlock.errors import (
+    BadPayload,
+    DeadlineExceeded,
+    DuplicateJob,
+    JobCancelled,
+    JobError,
+    JobNotFound,
+    JobNotRetryable,
+    LeaseLost,
+    PayloadTooLarge,
+    Permanent,
+    QueueFull,
+    RateLimited,
+    Retry,
+    RowlockError,
+    SchemaMissing,
+    SchemaTampered,
+    SchemaTooNew,
+    SettingsError,
+    Snooze,
+    StoreError,
+    StoreUnavailable,
+    UnknownJobType,
+)
+from rowlock.jobs.job import Job
+from rowlock.jobs.policy import Backoff, QueueProfile, Unique
+from rowlock.jobs.transaction import JobTransaction
+from rowlock.settings import Settings
+from rowlock.storage.records import CancelResult, JobRecord, Limit, Page, Receipt, Status
+
+__all__ = [
+    "Backoff",
+    "BadPayload",
+    "CancelResult",
+    "DeadlineExceeded",
+    "DuplicateJob",
+    "FakeClock",
+    "Handler",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobNotFound",
+    "JobNotRetryable",
+    "JobRecord",
+    "JobTransaction",
+    "LeaseLost",
+    "Limit",
+    "Page",
+    "PayloadTooLarge",
+    "Permanent",
+    "QueueFull",
+    "QueueProfile",
+    "RateLimited",
+    "Receipt",
+    "Retry",
+    "Rowlock",
+    "RowlockError",
+    "SchemaMissing",
+    "SchemaTampered",
+    "SchemaTooNew",
+    "Settings",
+    "SettingsError",
+    "Snooze",
+    "Status",
+    "StoreError",
+    "StoreUnavailable",
+    "Unique",
+    "UnknownJobType",
+]

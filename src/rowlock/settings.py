@@ -60,7 +60,9 @@ class Settings(BaseSettings):
     buffer_max: Annotated[int, Field(ge=0, le=10_000)] = Field(500, validation_alias=_named("ROWLOCK_BUFFER_MAX"))
     settle_max: Count = Field(1_000, validation_alias=_named("ROWLOCK_SETTLE_MAX"))
     enqueue_max: Count = Field(2_000, validation_alias=_named("ROWLOCK_ENQUEUE_MAX"))
-    payload_bytes_max: Count = Field(1_048_576, le=64 * 1_048_576, validation_alias=_named("ROWLOCK_PAYLOAD_BYTES_MAX"))
+    payload_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = Field(
+        1_048_576, validation_alias=_named("ROWLOCK_PAYLOAD_BYTES_MAX")
+    )
     queue_size_max: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
         1_000_000, validation_alias=_named("ROWLOCK_QUEUE_SIZE_MAX")
     )

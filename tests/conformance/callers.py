@@ -152,18 +152,15 @@ def apsw_caller(*, blocking: bool = False, transaction: bool = True, trace: bool
     return caller
 
 
-def sqlite3_caller(*, blocking: bool = False, transaction: bool = True, rows: bool = False) -> OpenCaller:
+def sqlite3_caller(*, rows: bool = False) -> OpenCaller:
     @asynccontextmanager
     async def caller(url: str) -> AsyncIterator[Caller]:
-        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level="" if transaction else None)
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
         try:
             if rows:
                 connection.row_factory = lambda cursor, row: {"row": row}
-            if transaction:
-                connection.execute("BEGIN")
-            yield Caller(
-                connection, soon(connection.execute), soon(connection.commit), soon(connection.rollback), blocking
-            )
+            execute, commit, rollback = connection.execute, connection.commit, connection.rollback
+            yield Caller(connection, soon(execute), soon(commit), soon(rollback), blocking=True)
         finally:
             connection.close()
 
@@ -187,15 +184,22 @@ POSTGRES_AUTOCOMMIT: Mapping[str, OpenCaller] = {
     "psycopg-async": psycopg_caller(autocommit=True),
     "psycopg-blocking": psycopg_blocking_caller(autocommit=True),
 }
+POSTGRES_OFFLINE: Mapping[str, OpenCaller] = {
+    "psycopg-blocking": psycopg_blocking_caller(),
+    "sqlalchemy-blocking": sqlalchemy_blocking_caller(),
+}
 SQLITE_CALLERS: Mapping[str, OpenCaller] = {
     "apsw": apsw_caller(),
     "apsw-blocking": apsw_caller(blocking=True),
     "apsw-row-trace": apsw_caller(trace=True),
-    "sqlite3": sqlite3_caller(),
-    "sqlite3-blocking": sqlite3_caller(blocking=True),
-    "sqlite3-row-factory": sqlite3_caller(rows=True),
 }
 SQLITE_AUTOCOMMIT: Mapping[str, OpenCaller] = {
     "apsw": apsw_caller(transaction=False),
-    "sqlite3": sqlite3_caller(transaction=False),
+    "apsw-blocking": apsw_caller(transaction=False, blocking=True),
+}
+# Two copies of SQLite in one process do not see each other's locks: the standard library's needs the file to itself.
+SQLITE_OFFLINE: Mapping[str, OpenCaller] = {
+    "apsw-blocking": apsw_caller(blocking=True),
+    "sqlite3": sqlite3_caller(),
+    "sqlite3-row-factory": sqlite3_caller(rows=True),
 }

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from conformance.callers import Caller
 from conformance.stores import STORES, Rig
-
 from rowlock.clock import FakeClock
 from rowlock.storage.base import Store
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture, kinds in (("caller", "callers"), ("autocommit_caller", "autocommit_callers")):
+    for fixture in ("caller", "autocommit_caller", "offline_caller"):
         if fixture in metafunc.fixturenames:
-            pairs = [(kind, name) for kind in STORES for name in getattr(kind, kinds)]
+            pairs = [(kind, name) for kind in STORES for name in getattr(kind, f"{fixture}s")]
             ids = [f"{kind.name}-{name}" for kind, name in pairs]
             metafunc.parametrize(("rig", fixture), pairs, ids=ids, indirect=True)
             return
@@ -55,11 +55,21 @@ async def other(rig: Rig, store: Store, clock: FakeClock) -> Store:
 
 @pytest.fixture
 async def caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
-    async with rig.open_caller(request.param) as caller:
+    """A connection of the caller's, in a transaction."""
+    async with rig.callers[request.param](rig.url) as caller:
         yield caller
 
 
 @pytest.fixture
 async def autocommit_caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
-    async with rig.open_autocommit_caller(request.param) as caller:
+    """A connection of the caller's, without a transaction."""
+    async with rig.autocommit_callers[request.param](rig.url) as caller:
+        yield caller
+
+
+@pytest.fixture
+async def offline_caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
+    """A synchronous connection of a process that has no open store."""
+    await store.close()
+    async with rig.offline_callers[request.param](rig.url) as caller:
         yield caller

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +15,10 @@ from psycopg import sql
 from conformance.callers import (
     POSTGRES_AUTOCOMMIT,
     POSTGRES_CALLERS,
+    POSTGRES_OFFLINE,
     SQLITE_AUTOCOMMIT,
     SQLITE_CALLERS,
-    Caller,
+    SQLITE_OFFLINE,
     OpenCaller,
 )
 from rowlock.clock import Clock
@@ -37,6 +37,7 @@ class Rig(ABC):
     resource: ClassVar[str | None] = None  # the session fixture that it needs
     callers: ClassVar[Mapping[str, OpenCaller]]  # each begins a transaction of the caller's
     autocommit_callers: ClassVar[Mapping[str, OpenCaller]]  # each has none
+    offline_callers: ClassVar[Mapping[str, OpenCaller]]  # synchronous, for a process that never opens its store
 
     def __init__(self, folder: Path, resource: Any = None) -> None:
         self.folder = folder
@@ -75,12 +76,6 @@ class Rig(ABC):
         """One more open store object on the same data."""
         return await self._open(self.store_at(self.url, clock))
 
-    def open_caller(self, kind: str) -> AbstractAsyncContextManager[Caller]:
-        return self.callers[kind](self.url)
-
-    def open_autocommit_caller(self, kind: str) -> AbstractAsyncContextManager[Caller]:
-        return self.autocommit_callers[kind](self.url)
-
     # What a handler of the user's might write in its transaction.
 
     placeholder: ClassVar[str] = "?"
@@ -110,6 +105,7 @@ class SqliteRig(Rig):
     name = "sqlite"
     callers = SQLITE_CALLERS
     autocommit_callers = SQLITE_AUTOCOMMIT
+    offline_callers = SQLITE_OFFLINE
 
     def store_at(self, url: str, clock: Clock) -> Store:
         from rowlock.storage.sqlite import SqliteStore
@@ -137,6 +133,7 @@ class PostgresRig(Rig):
     resource = "postgres"
     callers = POSTGRES_CALLERS
     autocommit_callers = POSTGRES_AUTOCOMMIT
+    offline_callers = POSTGRES_OFFLINE
     placeholder = "$1"
 
     # Deleting a handful of rows takes 1 ms; TRUNCATE 10-40, a database from a template 50-290.

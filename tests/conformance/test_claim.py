@@ -20,7 +20,6 @@ from conformance.builders import (
     take,
     taken,
 )
-
 from rowlock.clock import FakeClock
 from rowlock.storage.base import Store
 from rowlock.storage.records import Outcome, Status

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.builders import ANN, BEN, end, new_job, put, put_and_take, put_many, record, settle, status, take, worker
 
+from conformance.builders import (
+    ANN,
+    BEN,
+    end,
+    new_job,
+    put,
+    put_and_take,
+    put_many,
+    record,
+    settle,
+    status,
+    take,
+    worker,
+)
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
 from rowlock.storage.base import Store

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 from conformance.builders import BEN, CAT, EVERYTHING, new_job, new_jobs, put, put_many, settle, take, taken
-
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7s
 from rowlock.storage.base import Store

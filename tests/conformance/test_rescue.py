@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from conformance.builders import (
     ANN,
     BEN,
@@ -22,7 +23,6 @@ from conformance.builders import (
     taken,
     worker,
 )
-
 from rowlock.clock import FakeClock
 from rowlock.storage.base import Store
 from rowlock.storage.records import Outcome, Rescued, Status
@@ -169,9 +169,7 @@ async def test_the_leases_of_a_retired_worker_run_out_by_themselves(store: Store
 
 async def test_a_rescue_touches_nothing_that_does_not_run(store: Store, clock: FakeClock) -> None:
     waiting, delayed = await put(store, queue="a"), await put(store, queue="a", delay_seconds=9_999)
-    done = [
-        await put_and_end(store, outcome) for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED)
-    ]
+    done = [await put_and_end(store, outcome) for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED)]
     before = [await record(store, id) for id in (waiting, delayed, *done)]
     clock.advance(hours=1)
     assert await store.rescue(10, {}) == []

@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
+
 from conformance.builders import (
     ANN,
     counted,
@@ -21,7 +22,6 @@ from conformance.builders import (
     take,
     taken,
 )
-
 from rowlock.clock import FakeClock
 from rowlock.storage.base import Store
 from rowlock.storage.records import Outcome, Status
@@ -35,9 +35,7 @@ AGAIN = [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH]
 
 
 @pytest.mark.parametrize(("outcome", "expected"), FINAL)
-async def test_a_final_outcome_ends_the_job(
-    store: Store, clock: FakeClock, outcome: Outcome, expected: Status
-) -> None:
+async def test_a_final_outcome_ends_the_job(store: Store, clock: FakeClock, outcome: Outcome, expected: Status) -> None:
     claimed = await put_and_take(store)
     clock.advance(5)
     await settle(store, claimed, outcome, seconds=5)

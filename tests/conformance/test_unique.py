@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.builders import (
     EVERYTHING,
     forever,
@@ -18,7 +19,6 @@ from conformance.builders import (
     while_active,
     window,
 )
-
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.storage.base import Store
@@ -45,7 +45,9 @@ async def test_a_taken_key_is_rejected_with_the_job_that_holds_it(store: Store, 
     assert await store.count(EVERYTHING, 10) == 1
 
 
-@pytest.mark.parametrize("policy", [forever("k", RETURN), window(60, "k", RETURN), while_active("k", RETURN)], ids=NAMES)
+@pytest.mark.parametrize(
+    "policy", [forever("k", RETURN), window(60, "k", RETURN), while_active("k", RETURN)], ids=NAMES
+)
 async def test_a_taken_key_returns_the_job_that_holds_it(store: Store, policy: UniqueKey) -> None:
     holder = await put(store, unique=policy)
     assert await store.enqueue([new_job(unique=policy)]) == [Receipt(holder, False)]

@@ -46,8 +46,11 @@ async def enqueue_on(connection: Any, jobs: Sequence[NewJob], now: Any) -> list[
         case "psycopg":
             from psycopg.rows import tuple_row
 
+            if may_reject(jobs) and _outside(connection):
+                async with connection.transaction():
+                    return await enqueue_on(connection, jobs, now)
             async with connection.cursor(row_factory=tuple_row) as cursor:
-                guarded = _needs_savepoint(connection, jobs)
+                guarded = may_reject(jobs)
                 if guarded:
                     await cursor.execute("SAVEPOINT rowlock")
                 await cursor.execute(_PSYCOPG, args)
@@ -74,8 +77,11 @@ def enqueue_on_blocking(connection: Any, jobs: Sequence[NewJob], now: Any) -> li
         case "psycopg" if not is_async(connection):
             from psycopg.rows import tuple_row
 
+            if may_reject(jobs) and _outside(connection):
+                with connection.transaction():
+                    return enqueue_on_blocking(connection, jobs, now)
             with connection.cursor(row_factory=tuple_row) as cursor:
-                guarded = _needs_savepoint(connection, jobs)
+                guarded = may_reject(jobs)
                 if guarded:
                     cursor.execute("SAVEPOINT rowlock")
                 refused = cursor.execute(_PSYCOPG, args).fetchall()
@@ -93,16 +99,9 @@ def enqueue_on_blocking(connection: Any, jobs: Sequence[NewJob], now: Any) -> li
     raise _unknown(connection)
 
 
-def _needs_savepoint(connection: Any, jobs: Sequence[NewJob]) -> bool:
-    """psycopg's own transaction() would commit a transaction that it had to begin, so we mark the place ourselves."""
-    if not may_reject(jobs):
-        return False
-    if connection.autocommit and connection.info.transaction_status == 0:
-        raise TypeError(
-            "this psycopg connection is in autocommit mode, outside a transaction: "
-            "several jobs of which one may be refused need `with connection.transaction():` around the call"
-        )
-    return True
+def _outside(connection: Any) -> bool:
+    """Whether a psycopg connection commits by itself: there its own transaction() may begin one, and end it."""
+    return bool(connection.autocommit and connection.info.transaction_status == 0)
 
 
 def _lists(args: list[Any]) -> list[Any]:

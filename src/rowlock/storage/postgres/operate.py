@@ -111,9 +111,9 @@ class Operators:
         return [WorkerRecord(row[0], row[1], tuple(row[2]), row[3], row[4]) for row in rows]
 
     async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
-        removed = dict.fromkeys(policies, 0)
-        for status, policy in policies.items():
-            number = _STATUS_NUMBER[status]
+        removed = dict.fromkeys((status for status in policies if status.final), 0)
+        for status in removed:
+            policy, number = policies[status], _STATUS_NUMBER[status]
             if policy.days is not None:
                 removed[status] += await self._connections.value("prune_old", number, policy.days, limit, self._now)
             if policy.count is not None and removed[status] < limit:

@@ -26,7 +26,7 @@ def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[
         _once(priorities),
         _once(attempts),
         _once(visibility),
-        _once(delays),
+        _once(tuple(map(float, delays))),  # psycopg refuses an array of integers and floats
         _none(times),
         _none(companies),
         _none(limits),
@@ -65,6 +65,13 @@ def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
 def may_reject(jobs: Sequence[NewJob]) -> bool:
     """Whether a duplicate among these must undo the others."""
     return len(jobs) > 1 and any(job.unique and job.unique.on_conflict is OnConflict.REJECT for job in jobs)
+
+
+def clean(text: str | None) -> str | None:
+    """Text that PostgreSQL takes: an error message may hold anything."""
+    if text is None or (text.isascii() and "\x00" not in text):
+        return text
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def record(row: Any) -> JobRecord:

@@ -1,9 +1,9 @@
 """Where a worker's next claim starts to look.
 
-Rows that a worker has claimed stay in the index until vacuum may remove them; while some old transaction is
-open it may not, and every scan from the head steps over all of them. So a worker may start where its last claim
-ended. Looking from the head is what keeps priorities exact, and stays the rule while it is cheap: after a scan
-that cost more than a resumed one, the next is due when five times the excess has passed.
+Rows that were claimed stay in the index until vacuum may remove them; while some old transaction is open it may
+not, and every scan from the head steps over all of them. Looking from the head is what keeps priorities exact, so
+it is the rule; only where a large claim took far longer than such claims do, the worker goes on from where it
+ended for a while: five times what the slow scan cost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 HEAD = (-32769, 0)
 PATIENCE = 5.0
+LARGE = 50  # smaller claims say nothing about what a row costs
+SLOW_FACTOR = 2.0
+SLOW_SECONDS = 0.002
 
 
 @dataclass(slots=True)
@@ -21,36 +24,34 @@ class Scan:
 
     place: tuple[int, int] = HEAD
     key: str = ""
-    _resumed_seconds: float | None = None
+    _usual_seconds: float = 0.0  # per job of a large claim, the least seen, forgotten slowly
     _head_due: float = 0.0
-    _from_head: bool = True
     _started: float = 0.0
 
     def start(self) -> tuple[int, int]:
         """Where to look from, for the claim about to be made."""
         self._started = time.monotonic()
-        self._from_head = self.place == HEAD or self._started >= self._head_due
-        return HEAD if self._from_head else self.place
+        if self._started >= self._head_due:
+            self.place = HEAD
+        return self.place
 
-    def end(self, claimed: int, asked: int, last: tuple[int, int] | None, last_key: str | None) -> bool:
-        """Note how the claim went; True when it must be made again from the head before it may be called short."""
-        finished = time.monotonic()
-        took = finished - self._started
+    def end(self, claimed: int, asked: int, last: tuple[int, int], last_key: str | None) -> bool:
+        """Note how the claim went; True when it must be made again, from the head, before it may be called empty."""
+        now = time.monotonic()
+        took, from_head = now - self._started, self.place == HEAD
         if last_key:
             self.key = last_key
         if claimed < asked:
-            self.place = HEAD
-            return not self._from_head and claimed == 0
-        assert last is not None
-        if self._from_head:
-            excess = 0.0 if self._resumed_seconds is None else took - 1.5 * self._resumed_seconds
-            self._head_due = finished + PATIENCE * max(0.0, excess)
-            # Now and then a resumed claim is made to learn what one costs.
-            if self._resumed_seconds is None:
-                self._head_due = finished + took
-            self.place = last
-        else:
-            known = self._resumed_seconds
-            self._resumed_seconds = took if known is None else 0.8 * known + 0.2 * took
+            self._head_due = 0.0
+            return claimed == 0 and not from_head
+        if claimed < LARGE:
+            return False
+        each = took / claimed
+        self._usual_seconds = min(each, self._usual_seconds * 1.01) or each
+        excess = took - SLOW_FACTOR * self._usual_seconds * claimed - SLOW_SECONDS
+        if not from_head:
             self.place = max(self.place, last)
+        elif excess > 0:
+            self.place = last
+            self._head_due = now + PATIENCE * took
         return False

@@ -14,7 +14,7 @@ from rowlock.storage.postgres.connection import SQL, Connections
 from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.operate import Operators
-from rowlock.storage.postgres.rows import columns, may_reject, receipts
+from rowlock.storage.postgres.rows import clean, columns, may_reject, receipts
 from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
 from rowlock.storage.records import (
@@ -106,9 +106,8 @@ class PostgresStore(Schema, Operators):
         while True:
             priority, seq = scan.start()
             rows = await self._connections.fetch("claim", queue, owner, limit, priority, seq, scan.key, self._now)
-            last = (rows[-1][5], rows[-1][11]) if rows else None
-            last_key = rows[-1][9] if rows else None
-            if not scan.end(len(rows), limit, last, last_key):
+            last = (rows[-1][5], rows[-1][11], rows[-1][9]) if rows else (0, 0, None)
+            if not scan.end(len(rows), limit, last[:2], last[2]):
                 break
         return [Claimed._make(row[:11]) for row in map(tuple, rows)]
 
@@ -122,10 +121,10 @@ class PostgresStore(Schema, Operators):
         return list(await self._connections.value("settle", owner, *_settle_columns(settlements), self._now))
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
-        ids, leases, percents, messages = (
-            (list(column) for column in zip(*reports, strict=True)) if reports else ([],) * 4
-        )
-        rows = await self._connections.fetch("progress", owner, ids, leases, percents, messages)
+        if not reports:
+            return []
+        ids, leases, percents, messages = zip(*reports, strict=True)
+        rows = await self._connections.fetch("progress", owner, ids, leases, percents, [*map(clean, messages)])
         return [row[0] for row in rows]
 
     async def held(self, owner: WorkerId) -> list[Held]:
@@ -204,5 +203,5 @@ def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
         seconds,
         [] if delays.count(0.0) == len(delays) else delays,
         [] if results.count(None) == len(results) else results,
-        [] if errors.count(None) == len(errors) else errors,
+        [] if errors.count(None) == len(errors) else list(map(clean, errors)),
     ]

@@ -29,6 +29,8 @@ CREATE TABLE rowlock.ready (
     deaths        smallint NOT NULL,
     queue         text NOT NULL,
     limit_key     text,
+    available_at  timestamptz,              -- null: since it was created
+    updated_at    timestamptz,              -- null: not since it was created
     error         text
 );
 CREATE UNIQUE INDEX ready_order ON rowlock.ready (queue, priority, seq) WHERE limit_key IS NULL;
@@ -44,6 +46,7 @@ CREATE TABLE rowlock.delayed (
     deaths        smallint NOT NULL,
     queue         text NOT NULL,
     limit_key     text,
+    updated_at    timestamptz,
     error         text
 );
 CREATE INDEX delayed_due ON rowlock.delayed (queue, available_at);
@@ -66,7 +69,7 @@ CREATE INDEX running_keyed ON rowlock.running (limit_key) WHERE limit_key IS NOT
 
 CREATE TABLE rowlock.finished (
     job_id       uuid PRIMARY KEY,
-    started_at   timestamptz NOT NULL,
+    started_at   timestamptz,               -- null: it never started
     finished_at  timestamptz NOT NULL,
     lease        integer NOT NULL,
     attempt      smallint NOT NULL,
@@ -134,8 +137,8 @@ SELECT j.id, j.type, j.queue,
        coalesce(f.lease, r.lease, d.lease, w.lease, 0) AS lease,
        j.visibility_ms AS visibility_timeout_ms,
        j.created_at,
-       coalesce(d.available_at, j.created_at) AS available_at,
-       coalesce(f.finished_at, greatest(r.locked_at, k.seen_at), j.created_at) AS updated_at,
+       coalesce(d.available_at, w.available_at, j.created_at) AS available_at,
+       coalesce(f.finished_at, greatest(r.locked_at, k.seen_at), d.updated_at, w.updated_at, j.created_at) AS updated_at,
        greatest(r.locked_at, k.seen_at) AS locked_at,
        r.owner AS lock_owner,
        coalesce(f.started_at, r.locked_at) AS started_at,
@@ -148,9 +151,9 @@ LEFT JOIN rowlock.running r ON r.job_id = j.id
 LEFT JOIN rowlock.workers k ON k.id = r.owner
 LEFT JOIN rowlock.delayed d ON d.job_id = j.id
 LEFT JOIN LATERAL (
-    SELECT y.attempt, y.deaths, y.lease, y.error FROM rowlock.ready y
+    SELECT y.attempt, y.deaths, y.lease, y.error, y.available_at, y.updated_at FROM rowlock.ready y
     WHERE y.queue = j.queue AND y.priority = j.priority AND y.seq = j.seq AND y.limit_key IS NULL AND j.limit_key IS NULL
     UNION ALL
-    SELECT y.attempt, y.deaths, y.lease, y.error FROM rowlock.ready y
+    SELECT y.attempt, y.deaths, y.lease, y.error, y.available_at, y.updated_at FROM rowlock.ready y
     WHERE y.queue = j.queue AND y.priority = j.priority AND y.seq = j.seq AND y.limit_key = j.limit_key
 ) w ON true;

@@ -1,5 +1,6 @@
 -- The busy verbs as functions: one round trip each, planned once, the same behind any pooler, driver or language.
--- Join methods are pinned because the tables are empty one minute and huge the next: statistics always lag behind.
+-- The tables are empty one minute and huge the next, so statistics always lag behind: joins are written as lateral
+-- look-ups by key (OFFSET 0 keeps them so), which no plan can turn around.
 
 -- Records jobs, in order. A column of equal values is sent as an array of one; a column of nulls as an empty array.
 -- Returns one row per job that was not created, with the job that holds its unique key.
@@ -17,8 +18,11 @@ AS $$
 DECLARE
     clock   timestamptz := coalesce(_now, clock_timestamp());
     refused bigint[] := '{}';
+    holders uuid[];
 BEGIN
-    IF cardinality(_unique_keys) > 0 THEN
+    -- Again, a few times, when a key was freed between being refused and being looked up.
+    FOR round IN 1..5 LOOP
+        EXIT WHEN cardinality(_unique_keys) = 0;
         -- Sorted, so that two producers with overlapping keys wait for each other in one direction only.
         WITH wanted AS (
             SELECT u.ordinal, u.id, u.key, coalesce(clock + u.seconds * interval '1 second', 'infinity') AS expires_at
@@ -30,12 +34,16 @@ BEGIN
             INSERT INTO rowlock.unique_keys AS k (key, job_id, expires_at)
             SELECT key, id, expires_at FROM first ORDER BY key
             ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, expires_at = excluded.expires_at
-            WHERE k.expires_at <= clock
+            WHERE k.expires_at <= clock OR k.job_id = excluded.job_id
             RETURNING k.job_id
         )
-        SELECT coalesce(array_agg(w.ordinal), '{}') INTO refused
+        SELECT coalesce(array_agg(w.ordinal ORDER BY w.ordinal), '{}') INTO refused
         FROM wanted w WHERE w.id NOT IN (SELECT job_id FROM taken);
-    END IF;
+        -- A new snapshot: the holder may have committed after the statement above began.
+        SELECT array_agg(k.job_id ORDER BY r.ordinal) INTO holders
+        FROM unnest(refused) AS r (ordinal) LEFT JOIN rowlock.unique_keys k ON k.key = _unique_keys[r.ordinal];
+        EXIT WHEN array_position(holders, NULL) IS NULL;
+    END LOOP;
 
     WITH given AS MATERIALIZED (
         SELECT u.id, nextval('rowlock.job_seq') AS seq, coalesce(u.visibility_ms, _visibility_ms[1]) AS visibility_ms,
@@ -64,12 +72,7 @@ BEGIN
     IF _notify THEN
         PERFORM pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT unnest(_queues) AS queue) q;
     END IF;
-    IF cardinality(refused) > 0 THEN
-        -- A new snapshot: the holder may have committed after the first statement of this call began.
-        RETURN QUERY SELECT r.ordinal, k.job_id::text
-        FROM unnest(refused) AS r (ordinal)
-        LEFT JOIN rowlock.unique_keys k ON k.key = _unique_keys[r.ordinal];
-    END IF;
+    RETURN QUERY SELECT r.ordinal, r.holder::text FROM unnest(refused, holders) AS r (ordinal, holder);
 END $$;
 
 -- One job from plain SQL, a trigger or any other language; returns its id. The payload limit is that of the application.
@@ -112,7 +115,7 @@ CREATE FUNCTION rowlock.claim(
                  type text, payload text, company_id text, limit_key text, trace text, seq bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -128,10 +131,10 @@ BEGIN
         WHERE ctid = ANY (ARRAY(
             SELECT d.ctid FROM rowlock.delayed d WHERE d.queue = _queue AND d.available_at <= clock
             ORDER BY d.available_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
-        RETURNING seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error
+        RETURNING seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error
     )
-    INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
-    SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM due;
+    INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
+    SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error FROM due;
 
     IF NOT EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = _queue AND r.limit_key IS NOT NULL) THEN
         RETURN QUERY
@@ -145,7 +148,7 @@ BEGIN
         ), claimed AS (
             SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload, j.company_id,
                    j.trace, j.seq, j.visibility_ms, j.releases_key
-            FROM picked p JOIN rowlock.jobs j ON j.id = p.job_id
+            FROM picked p CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = p.job_id OFFSET 0) j
         ), started AS (
             INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key)
             SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key FROM claimed
@@ -214,7 +217,7 @@ BEGIN
     ), claimed AS (
         SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload, j.company_id,
                j.limit_key, j.trace, j.seq, j.visibility_ms, j.releases_key
-        FROM picked p JOIN rowlock.jobs j ON j.id = p.job_id
+        FROM picked p CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = p.job_id OFFSET 0) j
     ), started AS (
         INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key, limit_key)
         SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key, limit_key FROM claimed
@@ -232,43 +235,49 @@ CREATE FUNCTION rowlock.settle(
 ) RETURNS text[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
     clock   timestamptz := coalesce(_now, clock_timestamp());
     settled uuid[];
-    waiting boolean;
 BEGIN
-    WITH told AS (
-        SELECT u.id, u.lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
-               coalesce(u.delay, 0) AS delay, u.result, u.error
+    WITH found AS MATERIALIZED (
+        SELECT r.job_id, r.lease, r.attempt, r.deaths, r.releases_key,
+               -- What was to be cancelled does not run again.
+               CASE WHEN r.cancel_requested AND u.outcome > 3 THEN 3 ELSE coalesce(u.outcome, 1) END AS outcome,
+               coalesce(u.seconds, 0) AS seconds, coalesce(u.delay, 0) AS delay, u.result, u.error
         FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
              AS u (id, lease, outcome, seconds, delay, result, error)
+        CROSS JOIN LATERAL (
+            SELECT * FROM rowlock.running x WHERE x.job_id = u.id AND x.lease = u.lease AND x.owner = _owner FOR UPDATE) r
     ), gone AS (
-        DELETE FROM rowlock.running r USING told t
-        WHERE r.job_id = t.id AND r.lease = t.lease AND r.owner = _owner
-        RETURNING r.job_id, r.lease, r.attempt, r.deaths, r.releases_key, t.outcome, t.seconds, t.delay, t.result, t.error
+        DELETE FROM rowlock.running WHERE job_id = ANY (ARRAY(SELECT job_id FROM found))
     ), over AS (
         INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, result, error)
         SELECT job_id, clock - seconds * interval '1 second', clock, lease, attempt, deaths, outcome, result::json, error
-        FROM gone WHERE outcome <= 3
+        FROM found WHERE outcome <= 3
     ), freed AS (
-        DELETE FROM rowlock.unique_keys k USING gone g, rowlock.jobs j
-        WHERE g.releases_key AND g.outcome <= 3 AND j.id = g.job_id AND k.key = j.unique_key AND k.job_id = g.job_id
+        DELETE FROM rowlock.unique_keys k
+        WHERE k.job_id = ANY (ARRAY(SELECT job_id FROM found WHERE releases_key AND outcome <= 3))
+          AND k.key = ANY (ARRAY(
+              SELECT j.unique_key FROM found f
+              CROSS JOIN LATERAL (SELECT x.unique_key FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j
+              WHERE f.releases_key AND f.outcome <= 3))
     ), again AS (
-        SELECT j.seq, g.job_id, g.lease, j.priority, g.attempt - (g.outcome = 5)::integer AS attempt,
-               g.deaths + (g.outcome = 6)::integer AS deaths, j.queue, j.limit_key, g.error, g.delay
-        FROM gone g JOIN rowlock.jobs j ON j.id = g.job_id WHERE g.outcome > 3
+        SELECT j.seq, f.job_id, f.lease, j.priority, f.attempt - (f.outcome = 5)::integer AS attempt,
+               f.deaths + (f.outcome = 6)::integer AS deaths, j.queue, j.limit_key, f.error, f.delay
+        FROM found f CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j
+        WHERE f.outcome > 3
     ), soon AS (
-        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
-        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM again WHERE delay <= 0
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
+        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, clock, clock, error FROM again WHERE delay <= 0
     ), later AS (
-        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, error)
-        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, error
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, updated_at, error)
+        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
         FROM again WHERE delay > 0
     )
-    SELECT array_agg(job_id) INTO settled FROM gone;
+    SELECT array_agg(job_id) INTO settled FROM found;
 
     IF coalesce(cardinality(settled), 0) = cardinality(_ids) THEN
         RETURN '{}';
@@ -298,7 +307,7 @@ BEGIN
                CASE WHEN g.cancel_requested THEN 3 WHEN g.attempt >= j.max_attempts THEN 2 ELSE 4 END AS outcome,
                coalesce(_delays[array_position(_queues, j.queue)], 0) AS delay,
                'lease ran out: worker ' || g.owner || ' was not seen for ' || g.visibility_ms || ' ms' AS error
-        FROM gone g JOIN rowlock.jobs j ON j.id = g.job_id
+        FROM gone g CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = g.job_id OFFSET 0) j
     ), over AS (
         INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
         SELECT job_id, locked_at, clock, lease, attempt, deaths, outcome, error FROM sorted WHERE outcome <= 3
@@ -306,12 +315,12 @@ BEGIN
         DELETE FROM rowlock.unique_keys k USING sorted s
         WHERE s.releases_key AND s.outcome <= 3 AND k.key = s.unique_key AND k.job_id = s.job_id
     ), soon AS (
-        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
-        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error FROM sorted
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
+        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, clock, clock, error FROM sorted
         WHERE outcome > 3 AND delay <= 0
     ), later AS (
-        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, error)
-        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, error
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, updated_at, error)
+        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
         FROM sorted WHERE outcome > 3 AND delay > 0
     )
     SELECT s.job_id::text, s.type, s.queue, s.owner::text, s.attempt, s.max_attempts, s.outcome FROM sorted s;
@@ -348,7 +357,7 @@ BEGIN
         END IF;
         IF FOUND THEN
             INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
-            VALUES (_id, clock, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
+            VALUES (_id, NULL, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
             IF job.releases_key THEN
                 DELETE FROM rowlock.unique_keys k WHERE k.key = job.unique_key AND k.job_id = _id;
             END IF;
@@ -390,13 +399,16 @@ BEGIN
         WHERE k.expires_at <= clock OR k.job_id = excluded.job_id
         RETURNING k.job_id
     ), again AS (
-        SELECT w.* FROM wanted w WHERE NOT w.releases_key OR w.id IN (SELECT job_id FROM keys)
+        SELECT w.* FROM wanted w
+        WHERE CASE WHEN w.releases_key THEN w.id IN (SELECT job_id FROM keys)
+                   ELSE NOT EXISTS (SELECT FROM rowlock.unique_keys k
+                                    WHERE k.key = w.unique_key AND k.job_id <> w.id AND k.expires_at > clock) END
     ), gone AS (
         DELETE FROM rowlock.finished f USING again a WHERE f.job_id = a.id AND f.status <> 1
         RETURNING a.seq, a.id, f.lease, a.priority, a.queue, a.limit_key, f.error
     ), soon AS (
-        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, error)
-        SELECT seq, id, lease, priority, 0, 0, queue, limit_key, error FROM gone
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
+        SELECT seq, id, lease, priority, 0, 0, queue, limit_key, clock, clock, error FROM gone
         RETURNING job_id, queue
     ), told AS (
         SELECT pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT queue FROM soon) q

@@ -99,6 +99,11 @@ CREATE TABLE queues (
     paused_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE wakes (
+    queue  TEXT NOT NULL PRIMARY KEY,
+    number INTEGER NOT NULL                      -- of hints so far
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE limits (
     name        TEXT NOT NULL PRIMARY KEY,
     concurrency INTEGER,

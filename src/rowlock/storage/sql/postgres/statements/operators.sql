@@ -29,10 +29,14 @@ ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, excluded.paus
 DELETE FROM rowlock.queues WHERE name = $1
 
 -- name: queues
-WITH counted AS (
+WITH clock AS (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), due AS (
+    SELECT d.queue, d.job_id, d.seq, d.available_at, d.available_at <= c.now AS due FROM rowlock.delayed d, clock c
+), counted AS (
     SELECT queue, count(*) AS ready, 0 AS delayed, 0 AS processing, min(seq) AS oldest FROM rowlock.ready GROUP BY queue
     UNION ALL
-    SELECT queue, 0, count(*), 0, NULL FROM rowlock.delayed GROUP BY queue
+    SELECT queue, count(*) FILTER (WHERE due), count(*) FILTER (WHERE NOT due), 0, min(seq) FILTER (WHERE due) FROM due GROUP BY queue
     UNION ALL
     SELECT j.queue, 0, 0, count(*), NULL FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id GROUP BY j.queue
     UNION ALL
@@ -42,9 +46,12 @@ WITH counted AS (
     FROM counted GROUP BY queue
 )
 SELECT s.queue, q.paused_at IS NOT NULL, s.ready::bigint, s.delayed::bigint, s.processing::bigint,
-       extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - (
-           SELECT j.created_at FROM rowlock.ready r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.seq = s.oldest))::double precision
-FROM summed s LEFT JOIN rowlock.queues q ON q.name = s.queue ORDER BY s.queue
+       extract(epoch FROM c.now - (
+           SELECT coalesce(w.available_at, j.created_at)
+           FROM (SELECT job_id, available_at FROM rowlock.ready WHERE seq = s.oldest
+                 UNION ALL SELECT job_id, available_at FROM due WHERE seq = s.oldest) w
+           JOIN rowlock.jobs j ON j.id = w.job_id))::double precision
+FROM clock c, summed s LEFT JOIN rowlock.queues q ON q.name = s.queue ORDER BY s.queue
 
 -- name: counts
 SELECT 'queued', (SELECT count(*) FROM rowlock.ready) + (SELECT count(*) FROM rowlock.delayed)

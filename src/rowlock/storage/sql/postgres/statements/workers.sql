@@ -27,7 +27,7 @@ SELECT q.name,
        AND (EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NULL)
             OR EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NOT NULL)
             OR coalesce(d.due_in <= 0, false)),
-       greatest(d.due_in, 0)
+       CASE WHEN d.due_in > 0 THEN d.due_in WHEN d.due_in IS NOT NULL THEN 0 END
 FROM unnest($1::text[]) WITH ORDINALITY AS q (name, ordinal)
 LEFT JOIN LATERAL (
     SELECT extract(epoch FROM x.available_at - coalesce($2::timestamptz, clock_timestamp()))::double precision AS due_in

@@ -84,22 +84,15 @@ WHERE f.outcome > 1 AND f.seq < :before
 ORDER BY f.seq DESC
 LIMIT :limit
 
--- name: waiting_job
-SELECT j.seq, w.lease, w.attempt, w.deaths, w.error, j.releases_key
-FROM jobs j
-JOIN (
-    SELECT queue, limit_key, priority, seq, lease, attempt, deaths, error FROM ready
-    UNION ALL
-    SELECT queue, limit_key, priority, seq, lease, attempt, deaths, error FROM delayed
-) w ON w.queue = j.queue AND w.limit_key = j.limit_key AND w.priority = j.priority AND w.seq = j.seq
-WHERE j.id = :job_id
-
--- name: remove_ready
+-- name: cancel_ready
 DELETE FROM ready
-WHERE (queue, limit_key, priority, seq) IN (SELECT queue, limit_key, priority, seq FROM jobs WHERE seq = :seq)
+WHERE (queue, limit_key, priority, seq) IN (SELECT queue, limit_key, priority, seq FROM jobs WHERE id = :job_id)
+RETURNING seq, lease, attempt, deaths
 
--- name: remove_delayed
-DELETE FROM delayed WHERE seq = :seq
+-- name: cancel_delayed
+DELETE FROM delayed
+WHERE seq = (SELECT seq FROM jobs WHERE id = :job_id)
+RETURNING seq, lease, attempt, deaths
 
 -- name: request_cancel
 UPDATE running SET cancel_requested = 1 WHERE job_id = :job_id RETURNING job_id
@@ -108,18 +101,20 @@ UPDATE running SET cancel_requested = 1 WHERE job_id = :job_id RETURNING job_id
 SELECT EXISTS (SELECT 1 FROM jobs WHERE id = :job_id)
 
 -- name: dead_jobs
-SELECT f.seq, j.id, j.unique_key, j.releases_key, f.lease, f.error,
-    (SELECT job_id FROM unique_keys u WHERE u.key = j.unique_key AND (u.expires_at IS NULL OR u.expires_at > :now))
+SELECT f.seq, j.id, j.unique_key, j.releases_key, f.lease, f.error
 FROM finished f
 CROSS JOIN jobs j ON j.seq = f.seq
 WHERE f.seq IN (SELECT value FROM json_each(:seqs)) AND f.outcome > 1
 ORDER BY f.seq
 
+-- name: live_key_holder
+SELECT job_id FROM unique_keys WHERE key = :key AND (expires_at IS NULL OR expires_at > :now)
+
 -- name: remove_finished
 DELETE FROM finished WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: remove_jobs
-DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs)) RETURNING id
+DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: remove_keys_of
 DELETE FROM unique_keys
@@ -161,7 +156,9 @@ FROM (
     UNION ALL
     SELECT queue, 0, count(*), 0, 0, min(available_at) FROM ready GROUP BY queue
     UNION ALL
-    SELECT queue, 0, 0, count(*), 0, NULL FROM delayed GROUP BY queue
+    SELECT queue, 0, sum(available_at <= :now), sum(available_at > :now), 0,
+        min(CASE WHEN available_at <= :now THEN available_at END)
+    FROM delayed GROUP BY queue
     UNION ALL
     SELECT j.queue, 0, 0, 0, count(*), NULL FROM running x CROSS JOIN jobs j ON j.seq = x.seq GROUP BY j.queue
 )

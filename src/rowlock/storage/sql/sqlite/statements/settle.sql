@@ -9,7 +9,8 @@ INSERT INTO finished (seq, outcome, lease, attempt, deaths, started_at, finished
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: release_key
-DELETE FROM unique_keys WHERE job_id = :job_id AND key = (SELECT unique_key FROM jobs WHERE seq = :seq)
+DELETE FROM unique_keys
+WHERE job_id = :job_id AND key = (SELECT unique_key FROM jobs WHERE seq = :seq AND releases_key = 1)
 
 -- name: wait_ready
 INSERT INTO ready (queue, limit_key, priority, seq, lease, attempt, deaths, available_at, queued_at, error)
@@ -24,10 +25,10 @@ FROM jobs WHERE seq = :seq
 -- name: report_progress
 UPDATE running SET progress = ?, message = ?
 WHERE job_id = ? AND lease = ? AND owner = ?
-RETURNING job_id
+RETURNING job_id, lease
 
 -- name: beat
-INSERT INTO workers (id, name, queues, started_at, seen_at) VALUES (:id, :name, :queues, :now, :now)
+INSERT INTO workers (id, name, queues, started_at, seen_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at
 
 -- name: held
@@ -40,7 +41,7 @@ ORDER BY seq
 DELETE FROM workers WHERE id = :owner
 
 -- name: expired
-SELECT x.job_id, j.type, j.queue, x.owner, x.attempt, x.max_attempts, x.lease, x.cancel_requested
+SELECT x.job_id, j.type, j.queue, x.owner, x.attempt, x.max_attempts, x.lease, x.locked_at, x.cancel_requested
 FROM running x
 LEFT JOIN workers w ON w.id = x.owner
 JOIN jobs j ON j.seq = x.seq

@@ -19,5 +19,11 @@ SELECT number, checksum FROM migrations
 -- name: record_migration
 INSERT INTO migrations (number, name, checksum, applied_at) VALUES (:number, :name, :checksum, :now)
 
+-- name: wake
+INSERT INTO wakes (queue, number) VALUES (:queue, 1) ON CONFLICT (queue) DO UPDATE SET number = number + 1
+
+-- name: wakes
+SELECT queue, number FROM wakes
+
 -- name: cancel_requests
 SELECT job_id FROM running WHERE cancel_requested = 1

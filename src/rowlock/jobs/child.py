@@ -1,0 +1,105 @@
+"""The worker process that a supervisor starts: `python -m rowlock.jobs.child`, told what to do by one JSON line."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rowlock.errors import RowlockError
+from rowlock.jobs.payload import dumps, loads
+from rowlock.jobs.slots import Slots
+from rowlock.jobs.worker import WorkerProcess
+from rowlock.observe import logs
+from rowlock.storage.records import Held
+
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is told on its first line of standard input."""
+
+    app: str
+    database_url: str
+    worker_id: str
+    queues: list[str]
+    slots: int  # file descriptor
+    drain: bool
+    concurrency: int | None
+    path: list[str]  # sys.path of the supervisor, so that the application is found again
+
+    def line(self) -> bytes:
+        return dumps(asdict(self), "order") + b"\n"
+
+
+def run(work: Coroutine[Any, Any, int]) -> int:
+    """Run on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+async def serve(order: Order, app: Any) -> int:
+    """Work as ordered until told to stop, drained, or without a supervisor."""
+    engine = app.engine
+    log = logs.get(pid=os.getpid())
+    worker = WorkerProcess(
+        engine,
+        order.queues,
+        log,
+        worker_id=order.worker_id,
+        slots=Slots.shared(order.slots),
+        concurrency=order.concurrency,
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    # The terminal's Ctrl-C goes to the whole group: the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listening = asyncio.create_task(_obey(worker))
+    try:
+        await worker.run(drain=order.drain)
+    finally:
+        listening.cancel()
+    return 0
+
+
+async def _obey(worker: WorkerProcess) -> None:
+    """Pass on what the supervisor's heartbeat found; its end of the pipe closing means that it is gone: stop."""
+    reader = asyncio.StreamReader(limit=64 * 1_048_576)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        told = loads(line)
+        worker.note_held([Held(*lease) for lease in told["held"]], told["asked_at"])
+    worker.stop()
+
+
+def main() -> None:
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as orders:  # unbuffered: the rest is read later
+        order = Order(**loads(orders.readline()))
+    sys.path[:] = order.path
+    os.environ["DATABASE_URL"] = order.database_url
+    module, _, attribute = order.app.partition(":")
+    app = getattr(importlib.import_module(module), attribute)
+    app.settings = app.settings.model_copy(update={"database_url": order.database_url})
+    logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
+    try:
+        code = run(serve(order, app))
+    except RowlockError as error:
+        logs.get(pid=os.getpid()).error("worker.failed", reason=str(error))
+        code = EXIT_FAILED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of handlers that would not stop must not keep the process: their jobs were given back.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

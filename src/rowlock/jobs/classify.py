@@ -1,0 +1,33 @@
+"""What an exception means for the job: try again, or never."""
+
+from __future__ import annotations
+
+from rowlock.errors import BadPayload, Outcome, Permanent, UnknownJobType
+from rowlock.settings import ERROR_LENGTH_MAX
+
+_PERMANENT = (Permanent, BadPayload, UnknownJobType, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_DENIED = (401, 403)
+_MISSING_SCOPES = "MISSING_SCOPES"
+
+
+def is_permanent(error: BaseException, declared: tuple[type[BaseException], ...] = ()) -> bool:
+    """Whether trying again cannot help: a bad payload, a missing file, a refused credential, or declared so."""
+    return isinstance(error, _PERMANENT + declared) or _status(error) in _DENIED or _MISSING_SCOPES in str(error)
+
+
+def _status(error: BaseException) -> object:
+    """The HTTP status that an exception of the usual clients carries."""
+    response = getattr(error, "response", None)
+    for holder, name in ((response, "status_code"), (response, "status"), (error, "status_code"), (error, "status")):
+        found = getattr(holder, name, None)
+        if isinstance(found, int):
+            return found
+    return None
+
+
+def describe(error: BaseException) -> str:
+    """One line for people: the kind of error and its message, cut to its limit."""
+    message = str(error)
+    kind = type(error).__name__
+    text = message if isinstance(error, Outcome) and message else f"{kind}: {message}" if message else kind
+    return text.replace("\x00", "\\x00")[:ERROR_LENGTH_MAX]

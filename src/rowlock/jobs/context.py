@@ -1,0 +1,26 @@
+"""What the jobs of one queue in one worker process share."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rowlock.storage.base import Store
+from rowlock.storage.records import Claimed, JobId, Progress, WorkerId
+
+if TYPE_CHECKING:
+    from rowlock.jobs.enqueue import Enqueuer
+
+
+@dataclass(slots=True)
+class Context:
+    store: Store
+    owner: WorkerId
+    queue: str
+    enqueuer: Enqueuer
+    loop: asyncio.AbstractEventLoop
+    reports: dict[JobId, Progress] = field(default_factory=dict)  # the latest of each job, not yet written
+
+    def report(self, claimed: Claimed, percent: int, message: str | None) -> None:
+        self.reports[claimed.id] = Progress(claimed.id, claimed.lease, percent, message)

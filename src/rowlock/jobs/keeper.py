@@ -1,0 +1,97 @@
+"""The keeper: heartbeats, rescue and retention. It runs no user code, and survives a store that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from rowlock.errors import StoreError
+from rowlock.jobs.engine import Engine
+from rowlock.storage.records import Held, KeepPolicy, Status, Worker
+
+_AGAIN_SECONDS = 1.0  # after a store error
+
+
+class Keeper:
+    """Keeps the leases of some workers alive, and does the chores of the store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        workers: Callable[[], Sequence[Worker]],
+        on_held: Callable[[list[Held], float], None],
+        log: Any,
+    ) -> None:
+        self._engine = engine
+        self._workers = workers
+        self._on_held = on_held
+        self._log = log
+
+    async def run(self) -> None:
+        """All chores until cancelled."""
+        settings = self._engine.settings
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(self._engine.heartbeat_seconds(), self.beat))
+            group.create_task(self._every(settings.rescue_ms / 1000, self.rescue))
+            group.create_task(self._every(settings.prune_minutes * 60, self.prune))
+
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await chore()
+                delay = seconds
+            except StoreError as error:
+                self._log.warning("chore.delayed", chore=chore.__name__, reason=str(error))
+                delay = min(seconds, _AGAIN_SECONDS)
+            await asyncio.sleep(delay)
+
+    async def beat(self) -> None:
+        """Renew all leases with one statement, and pass on what the store says is held."""
+        workers = self._workers()
+        if workers:
+            asked_at = time.monotonic()
+            self._on_held(await self._engine.store.beat(workers), asked_at)
+
+    async def rescue(self) -> int:
+        """Take back jobs whose lease ran out."""
+        batch = self._engine.settings.rescue_batch
+        rescued = await self._engine.store.rescue(batch, self._engine.rescue_delays())
+        for job in rescued:
+            level = self._log.error if job.status is Status.FAILED else self._log.warning
+            level(
+                "job.rescued",
+                job=job.job_id,
+                type=job.type,
+                queue=job.queue,
+                owner=job.owner,
+                attempt=job.attempt,
+                status=job.status.value,
+                reason="its worker was not seen within the visibility timeout",
+            )
+        return len(rescued)
+
+    async def prune(self) -> dict[Status, int]:
+        """Remove finished jobs that retention lets go, batch by batch."""
+        return await prune(self._engine, self._log)
+
+
+async def prune(engine: Engine, log: Any) -> dict[Status, int]:
+    """Remove what retention lets go, in bounded batches, until nothing is left; returns the counts."""
+    s = engine.settings
+    policies = {
+        Status.SUCCEEDED: KeepPolicy(s.keep_succeeded_days, s.keep_succeeded_count),
+        Status.FAILED: KeepPolicy(s.keep_failed_days, s.keep_failed_count),
+        Status.CANCELLED: KeepPolicy(s.keep_cancelled_days, None),
+    }
+    removed = dict.fromkeys(policies, 0)
+    while True:
+        batch = await engine.store.prune(policies, s.prune_batch)
+        for status, count in batch.items():
+            removed[status] += count
+        if not any(batch.values()):
+            break
+    if any(removed.values()):
+        log.info("job.pruned", **{status.value: count for status, count in removed.items()})
+    return removed

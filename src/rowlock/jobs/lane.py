@@ -1,0 +1,277 @@
+"""A lane: one queue in one worker process. It claims ahead of its runners, as far as their speed justifies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from rowlock.errors import JobCancelled, LeaseLost, StoreError
+from rowlock.jobs.context import Context
+from rowlock.jobs.policy import Backoff
+from rowlock.jobs.registry import JobType
+from rowlock.jobs.runner import Runner
+from rowlock.jobs.settler import Settler
+from rowlock.jobs.slots import Slots
+from rowlock.jobs.verdict import ShuttingDown, deadline_error
+from rowlock.observe.redact import Redactor
+from rowlock.settings import Settings
+from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
+
+_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
+_STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
+_RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(slots=True)
+class LaneSize:
+    concurrency: int
+    buffer_max: int
+    poll_seconds: float
+
+
+class Lane:
+    """Claims, buffers and runs the jobs of one queue."""
+
+    def __init__(
+        self,
+        context: Context,
+        size: LaneSize,
+        *,
+        types: Mapping[str, JobType],
+        settings: Settings,
+        settler: Settler,
+        slots: Slots,
+        first_slot: int,
+        threads: Executor,
+        fallback: Backoff,
+        redact: Redactor,
+        log: Any,
+        on_rest: Callable[[], None],
+    ) -> None:
+        self.context = context
+        self.size = size
+        self.types = types
+        self.settings = settings
+        self.settler = settler
+        self.slots = slots
+        self.threads = threads
+        self.fallback = fallback
+        self.redact = redact
+        self.log = log
+        self.closed = False  # no more jobs will come
+        self.abandoned = False  # runners may be cancelled for good
+        self.resting = False
+        self.started: list[JobId] = []  # since the last line about it
+        self._buffer: deque[Claimed] = deque()
+        self._claimed_at: dict[JobId, tuple[int, float]] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._wake = asyncio.Event()
+        self._hungry = asyncio.Event()
+        self._took_at = time.monotonic()
+        self._mean_seconds = _HORIZON_SECONDS
+        self._ahead = size.concurrency
+        self._unit = max((t.batch or 1 for t in types.values() if t.queue == context.queue), default=1)
+        self.fruitless = False  # the last claim found nothing
+        self.woken_by_poll = False  # since the last claim that found something
+        self.on_rest = on_rest
+        width = slots_per_runner(types)
+        self.runners = [Runner(self, first_slot + index * width) for index in range(size.concurrency)]
+
+    # -- runners' side -----------------------------------------------------------------------------
+
+    def take(self) -> Claimed | None:
+        """The next job, or None."""
+        if not self._buffer:
+            return None
+        claimed = self._buffer.popleft()
+        self._took_at = time.monotonic()
+        if len(self._buffer) * 2 <= self._ahead and not self._hungry.is_set():
+            self._hungry.set()
+        return claimed
+
+    def take_more(self, type_name: str, most: int) -> list[Claimed]:
+        """Further jobs of the same type, in order, up to the first of another type."""
+        more: list[Claimed] = []
+        while len(more) < most and self._buffer and self._buffer[0].type == type_name:
+            more.append(self._buffer.popleft())
+        if more:
+            self._hungry.set()
+        return more
+
+    async def wait_for_work(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._hungry.set()
+        await waiter
+
+    def finished(self, type_name: str, seconds: float, settlement: Settlement) -> None:
+        """A handler returned."""
+        self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
+        self._claimed_at.pop(settlement.job_id, None)
+        self.settler.succeeded[type_name] += 1
+        self.settler.add(settlement)
+
+    def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
+        """A handler completed its job in a transaction of its own."""
+        self._claimed_at.pop(job_id, None)
+        self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
+
+    def settle(self, settlement: Settlement) -> None:
+        """A handler raised, or a job is given back."""
+        self._claimed_at.pop(settlement.job_id, None)
+        self.settler.add(settlement)
+        self._wake.set()  # what a limit held back may go now
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._buffer) or any(runner.current for runner in self.runners)
+
+    # -- the store's side --------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._wake.set()
+
+    async def feed(self, *, drain: bool = False) -> None:
+        """Claim while there is room and work, rest otherwise, until closed; with `drain`, until nothing is ready."""
+        failures = 0
+        while not self.closed:
+            want = self._room()
+            if want <= 0:
+                self._hungry.clear()
+                if self._room() <= 0:
+                    await self._hungry.wait()
+                continue
+            self._wake.clear()
+            try:
+                claimed = await self.context.store.claim(self.context.queue, self.context.owner, want)
+            except StoreError as error:
+                delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+                failures += 1
+                self.log.warning("claim.delayed", queue=self.context.queue, reason=str(error), retry_in_seconds=delay)
+                await asyncio.sleep(delay)
+                continue
+            failures = 0
+            self.fruitless = not claimed
+            if claimed:
+                self.woken_by_poll = False
+                self._receive(claimed)
+            if len(claimed) == want:
+                self._ahead = min(self._ahead * 2, self._ahead_max())
+            elif drain and not claimed and not self.busy and not self.settler.unsettled:
+                await self.settler.flushed()
+                return
+            else:
+                await self._rest(drain)
+
+    def _ahead_max(self) -> int:
+        ahead = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
+        return min(max(self.size.buffer_max, self._unit), int(ahead))
+
+    def _room(self) -> int:
+        """How many to ask for: free runners, and as many ahead as will start soon; nothing until half of that is used."""
+        ahead = self._ahead = min(self._ahead, self._ahead_max())
+        free = min(len(self._waiters), self.size.concurrency)
+        if free == 0 and len(self._buffer) * 2 > ahead:
+            return 0
+        return free * self._unit + ahead - len(self._buffer)
+
+    def _receive(self, claimed: list[Claimed]) -> None:
+        self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
+        if self.closed:
+            self.give_back(*claimed)
+            return
+        self._buffer.extend(claimed)
+        self._took_at = time.monotonic()
+        for job in claimed:
+            self._claimed_at[job.id] = (job.lease, self._took_at)
+        for _ in range(min(len(self._buffer), len(self._waiters))):
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _rest(self, drain: bool) -> None:
+        """Wait for a hint, a due job or the poll interval: the worker's poller sets the event."""
+        if drain:
+            # Others may hold the last jobs, or settle one that comes straight back.
+            await asyncio.sleep(0.01 if self.busy or self.settler.unsettled else 0)
+            return
+        self.resting = True
+        self.on_rest()
+        try:
+            await self._wake.wait()
+        finally:
+            self.resting = False
+
+    # -- the watchdog's side -----------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Stop handlers past their deadline; give back what waits behind slow ones; say what has started."""
+        now = time.monotonic()
+        for runner in self.runners:
+            if runner.deadline is not None and now > runner.deadline and runner.current:
+                declared = self.types[runner.current[0].type]
+                runner.stop(deadline_error(declared.deadline_seconds or 0))
+        if self._buffer and now - self._took_at > _STALE_SECONDS:
+            self._ahead = 0
+            self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
+            self.release_buffer()
+        if self.started:
+            started, self.started = self.started, []
+            self.log.info("job.started", queue=self.context.queue, count=len(started), jobs=started)
+
+    def release_buffer(self) -> None:
+        """Give back every job that has not started."""
+        waiting = list(self._buffer)
+        self._buffer.clear()
+        self.give_back(*waiting)
+
+    def give_back(self, *jobs: Claimed) -> None:
+        """Return jobs with their attempt not spent."""
+        for job in jobs:
+            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE))
+
+    def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
+        """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
+        for runner in self.runners:
+            for job in runner.current:
+                lease = held.get(job.id)
+                since = self._claimed_at.get(job.id, (0, asked_at))[1]
+                if lease is not None and lease.lease == job.lease:
+                    if lease.cancel_requested:
+                        runner.stop(JobCancelled("cancelled while it ran"))
+                elif since < asked_at and not job._settled:
+                    runner.stop(LeaseLost("the lease of this job was lost"))
+
+    def cancel(self, job_id: JobId) -> None:
+        for runner in self.runners:
+            if any(job.id == job_id for job in runner.current):
+                runner.stop(JobCancelled("cancelled while it ran"))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Claim no more, and give back what has not started."""
+        self.closed = True
+        self.release_buffer()
+        self._hungry.set()
+        self._wake.set()
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def interrupt(self) -> None:
+        """Stop what still runs; its attempt is not spent."""
+        for runner in self.runners:
+            runner.stop(ShuttingDown("the worker is shutting down"))
+
+
+def slots_per_runner(types: Mapping[str, JobType]) -> int:
+    """As many jobs as one call may be given."""
+    return max((declared.batch or 1 for declared in types.values()), default=1)

@@ -1,0 +1,72 @@
+"""What a job type may declare: how it retries, when two jobs are the same, which limit it shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rowlock.errors import SettingsError
+from rowlock.storage.records import OnConflict
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Wait `min(base * factor ** attempt, max)` seconds before the next try; the first failure is attempt 1."""
+
+    max_attempts: int = 5
+    base_seconds: float = 1.0
+    factor: float = 2.0
+    max_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_attempts <= 1_000:
+            raise SettingsError(f"Backoff(max_attempts={self.max_attempts}): must be 1 to 1000")
+        if self.base_seconds < 0 or self.factor < 1 or self.max_seconds < 0:
+            raise SettingsError("Backoff: base_seconds and max_seconds must be at least 0, factor at least 1")
+
+    def delay_seconds(self, attempt: int) -> float:
+        """The wait after this many failures."""
+        try:
+            return min(self.base_seconds * self.factor**attempt, self.max_seconds)
+        except OverflowError:
+            return self.max_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """When a job with the same type and payload (or the same `key`) is a duplicate, and what happens then."""
+
+    policy: Literal["forever", "while_active", "window"]
+    seconds: float | None = None
+    on_conflict: OnConflict = OnConflict.REJECT
+    key: str | None = None
+
+    @classmethod
+    def forever(cls, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+        """One job, ever."""
+        return cls("forever", None, OnConflict(on_conflict), key)
+
+    @classmethod
+    def while_active(cls, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+        """One job at a time: the key is free again when that job is over."""
+        return cls("while_active", None, OnConflict(on_conflict), key)
+
+    @classmethod
+    def window(cls, seconds: float, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+        """One job per `seconds`, counted from its enqueueing."""
+        if seconds <= 0:
+            raise SettingsError(f"Unique.window({seconds}): must be more than 0 seconds")
+        return cls("window", seconds, OnConflict(on_conflict), key)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProfile:
+    """How the workers treat one named queue; what is None comes from the settings."""
+
+    name: str
+    concurrency: int | None = None
+    poll_seconds: float | None = None
+    visibility_seconds: float | None = None
+    rescue_delay_seconds: float = 0.0
+    buffer_max: int | None = None
+    size_max: int | None = None

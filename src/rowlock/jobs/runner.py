@@ -1,0 +1,186 @@
+"""A runner: one of the N places in a worker process where a job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from rowlock.errors import BadPayload, RateLimited, UnknownJobType
+from rowlock.jobs.job import Job
+from rowlock.jobs.payload import dumps
+from rowlock.jobs.registry import JobType
+from rowlock.jobs.verdict import after_error
+from rowlock.observe import trace
+from rowlock.storage.records import Claimed, Outcome, Settlement
+
+if TYPE_CHECKING:
+    from rowlock.jobs.lane import Lane
+
+_YIELD_EVERY = 64  # jobs that never wait must not keep the loop from settling and claiming
+
+
+class Runner:
+    """Takes jobs from its lane, runs them one call at a time, and hands in how they ended."""
+
+    def __init__(self, lane: Lane, base: int) -> None:
+        self._lane = lane
+        self._base = base  # its first slot; a batch uses as many as it has jobs
+        self.task: asyncio.Task[None] | None = None
+        self.current: list[Job] = []
+        self.deadline: float | None = None
+        self._stop_reason: BaseException | None = None
+        self._thread: int | None = None
+        self._in_handler = False
+
+    async def run(self) -> None:
+        """Work until the lane is closed and empty."""
+        lane, turns = self._lane, 0
+        while True:
+            claimed = lane.take()
+            if claimed is None:
+                if lane.closed:
+                    return
+                await lane.wait_for_work()
+                continue
+            declared = lane.types.get(claimed.type)
+            if declared is not None and declared.batch is not None:
+                await self._run_batch(declared, [claimed, *lane.take_more(declared.name, declared.batch - 1)])
+            else:
+                await self._run_one(declared, claimed)
+            turns += 1
+            if turns % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    def stop(self, reason: BaseException) -> None:
+        """Stop what runs now: cancel an async handler, raise in the thread of a plain one."""
+        if not self._in_handler or self._stop_reason is not None:
+            return
+        self._stop_reason = reason
+        for job in self.current:
+            job._stop_reason = reason
+        if self._thread is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(type(reason)))
+        elif self.task is not None:
+            self.task.cancel()
+
+    async def _run_one(self, declared: JobType | None, claimed: Claimed) -> None:
+        lane = self._lane
+        job = Job(claimed, lane.context)
+        self.current = [job]
+        began = self._begin(declared, [claimed])
+        try:
+            if declared is None:
+                raise UnknownJobType(f"no handler is registered here for job type {claimed.type!r}")
+            arguments = declared.arguments
+            given: dict[str, Any] = {} if arguments is None else arguments(claimed.payload)
+            if claimed.trace is not None:
+                with trace.continued(claimed.trace, declared.name, job_id=claimed.id):
+                    result = await self._call(declared, job, given)
+            elif declared.is_async:
+                self._in_handler = True
+                result = await declared.handler(job, **given)
+            else:
+                result = await self._call(declared, job, given)
+            self._in_handler = False
+            text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
+        except BaseException as error:
+            self._failed(declared, [job], self._cause(error), time.monotonic() - began)
+        else:
+            if not job._settled:
+                seconds = time.monotonic() - began
+                lane.finished(declared.name, seconds, Settlement(claimed.id, claimed.lease, 1, seconds, 0.0, text))
+            else:
+                lane.completed_by_itself(declared.name, claimed.id)
+        self._end(1)
+
+    async def _run_batch(self, declared: JobType, batch: list[Claimed]) -> None:
+        lane = self._lane
+        self.current = jobs = [Job(claimed, lane.context) for claimed in batch]
+        began = self._begin(declared, batch)
+        try:
+            results = await self._call(declared, jobs, {})
+            self._in_handler = False
+            if results is not None and (not isinstance(results, list) or len(results) != len(jobs)):
+                raise BadPayload(f"{declared.name}: a batch handler returns None or a list with one entry per job")
+        except BaseException as error:
+            self._failed(declared, jobs, self._cause(error), time.monotonic() - began)
+        else:
+            seconds = (time.monotonic() - began) / len(jobs)
+            for claimed, job, result in zip(batch, jobs, results or [None] * len(jobs), strict=True):
+                try:
+                    if isinstance(result, BaseException):
+                        raise result
+                    text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
+                except BaseException as error:
+                    self._failed(declared, [job], error, seconds)
+                else:
+                    lane.finished(declared.name, seconds, Settlement(claimed.id, claimed.lease, 1, seconds, 0.0, text))
+        self._end(len(jobs))
+
+    async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
+        self._in_handler = True
+        if declared.is_async:
+            return await declared.handler(first, **given)
+
+        def in_thread() -> Any:
+            self._thread = threading.get_ident()
+            try:
+                return declared.handler(first, **given)
+            finally:
+                self._thread = None
+
+        return await asyncio.get_running_loop().run_in_executor(self._lane.threads, in_thread)
+
+    def _begin(self, declared: JobType | None, batch: list[Claimed]) -> float:
+        lane = self._lane
+        now = time.monotonic()
+        limit = declared.deadline_seconds if declared else None
+        self.deadline = None if limit is None else now + limit
+        for offset, claimed in enumerate(batch):
+            lane.slots.begin(self._base + offset, claimed.id, claimed.lease, limit)
+            lane.started.append(claimed.id)
+        return now
+
+    def _end(self, count: int) -> None:
+        for offset in range(count):
+            self._lane.slots.end(self._base + offset)
+        self.current = []
+        self.deadline = None
+        self._in_handler = False
+        self._stop_reason = None
+
+    def _cause(self, error: BaseException) -> BaseException:
+        """Why the handler ended: our reason to stop it, where there was one, or its own."""
+        reason = self._stop_reason
+        self._in_handler = False
+        if reason is None:
+            if isinstance(error, asyncio.CancelledError) and self._lane.abandoned:
+                raise error
+            return error
+        if isinstance(error, asyncio.CancelledError) and self.task is not None:
+            self.task.uncancel()
+        return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
+
+    def _failed(self, declared: JobType | None, jobs: list[Job], error: BaseException, seconds: float) -> None:
+        lane = self._lane
+        for job in jobs:
+            if job._settled:
+                lane.completed_by_itself(job.type, job.id)
+                continue
+            if isinstance(error, RateLimited):
+                lane.settler.pause_key(error.key, error.seconds)
+            settlement = after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact)
+            if settlement is not None:
+                if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
+                    lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
+                lane.settle(settlement)
+
+
+def _result(result: Any, claimed: Claimed, bytes_max: int) -> str:
+    text = dumps(result, f"result of {claimed.type}")
+    if len(text) > bytes_max:
+        raise BadPayload(f"the result of {claimed.type} is {len(text):,} bytes, the limit is {bytes_max:,}")
+    return text.decode()

@@ -1,0 +1,115 @@
+"""Settlements on their way to the store: one batch in flight, the next one growing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from rowlock.errors import StoreError
+from rowlock.storage.base import Store
+from rowlock.storage.records import JobId, Outcome, Settlement, WorkerId
+
+_RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Settler:
+    """Settles finished attempts as soon as the previous batch returned: quick when quiet, large batches when busy."""
+
+    def __init__(self, store: Store, owner: WorkerId, batch_max: int, log: Any) -> None:
+        self._store = store
+        self._owner = owner
+        self._batch_max = batch_max
+        self._log = log
+        self._pending: list[Settlement] = []
+        self._pauses: list[tuple[str, float]] = []
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.succeeded: Counter[str] = Counter()  # by type, since the last line about it
+
+    def add(self, settlement: Settlement) -> None:
+        self._pending.append(settlement)
+        if not self._work.is_set():
+            self._work.set()
+            self._idle.clear()
+
+    def pause_key(self, key: str, seconds: float) -> None:
+        """Pause a limit key before the next batch is settled, so that its jobs come back to a closed door."""
+        self._pauses.append((key, seconds))
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._pending)
+
+    async def flushed(self) -> None:
+        """Wait until everything added so far is in the store."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Settle until cancelled. A store that is away is waited for: the supervisor keeps the leases meanwhile."""
+        failures = 0
+        batch: list[Settlement] = []
+        while True:
+            if not batch:
+                if not self._pending:
+                    self._work.clear()
+                    self._idle.set()
+                    await self._work.wait()
+                batch = self._pending[: self._batch_max]
+                del self._pending[: len(batch)]
+            try:
+                while self._pauses:
+                    await self._store.pause_key(*self._pauses[0])
+                    del self._pauses[0]
+                lost = await self._store.settle(self._owner, batch)
+                if lost and failures:
+                    lost = await self._really_lost(batch, lost)
+            except StoreError as error:
+                delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+                failures += 1
+                self._log.warning("settle.delayed", jobs=len(batch), reason=str(error), retry_in_seconds=delay)
+                await asyncio.sleep(delay)
+                continue
+            failures = 0
+            self._tell(batch, lost)
+            batch = []
+
+    async def _really_lost(self, batch: list[Settlement], lost: list[JobId]) -> list[JobId]:
+        """After a broken connection the batch may have been settled already; then its leases are gone, not lost."""
+        leases = {settlement.job_id: settlement.lease for settlement in batch}
+        gone = []
+        for job_id in lost:
+            record = await self._store.get(job_id)
+            if record is None or record.lease != leases[job_id] or record.lock_owner is not None:
+                gone.append(job_id)
+        return gone
+
+    def _tell(self, batch: list[Settlement], lost: list[JobId]) -> None:
+        if lost:
+            self._log.warning(
+                "lease.lost", jobs=lost, reason="another attempt owns these jobs; their results were not recorded"
+            )
+        missing = set(lost)
+        done = [s[0] for s in batch if s[2] == 1 and s[0] not in missing]
+        if done:
+            types, self.succeeded = dict(self.succeeded), Counter()
+            self._log.info("job.succeeded", count=len(done), types=types, jobs=done)
+        if len(done) + len(missing) == len(batch):
+            return
+        for settlement in batch:
+            if settlement.outcome == Outcome.SUCCEEDED or settlement.job_id in missing:
+                continue
+            event, level = _EVENTS[settlement.outcome]
+            getattr(self._log, level)(
+                event, job=settlement.job_id, reason=settlement.error, again_in_seconds=settlement.delay_seconds
+            )
+
+
+_EVENTS: dict[int, tuple[str, str]] = {
+    Outcome.FAILED: ("job.failed", "error"),
+    Outcome.CANCELLED: ("job.cancelled", "info"),
+    Outcome.RETRY: ("job.retried", "warning"),
+    Outcome.RELEASE: ("job.released", "info"),
+    Outcome.CRASH: ("job.crashed", "error"),
+}

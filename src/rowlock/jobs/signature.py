@@ -1,0 +1,79 @@
+"""A handler's signature as the schema of its payload, compiled once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from rowlock.errors import BadPayload, SettingsError
+
+Arguments = Callable[[str | bytes], dict[str, Any]]
+
+
+def compile_arguments(name: str, handler: Callable[..., Any]) -> Arguments | None:
+    """A function from payload text to the handler's keyword arguments; None when the handler takes the job alone.
+
+    Unknown, missing and ill-typed fields raise BadPayload, which names each of them.
+    """
+    parameters = list(inspect.signature(handler).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise SettingsError(
+            f"job {name!r}: the handler's first parameter must be the job: `async def {_name(handler)}(job, ...)`"
+        )
+    fields = parameters[1:]
+    if not fields:
+        return None
+    try:
+        hints = get_type_hints(handler, include_extras=True)
+    except NameError as error:
+        raise SettingsError(f"job {name!r}: a type in the handler's signature cannot be found: {error}") from error
+    schema: dict[str, Any] = {}
+    extra: Any = "forbid"
+    for field in fields:
+        if field.kind is inspect.Parameter.VAR_KEYWORD:
+            extra = "allow"
+            continue
+        if field.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise SettingsError(
+                f"job {name!r}: parameter {field.name!r} cannot be filled from a payload; give it a name"
+            )
+        hint = hints.get(field.name, Any)
+        if field.default is inspect.Parameter.empty:
+            schema[field.name] = hint
+        else:
+            schema[field.name] = NotRequired[Annotated[hint, Field()]]
+    make: Any = TypedDict  # the functional form, with names known only now
+    shape = make(f"{_name(handler)}_arguments", schema)
+    shape.__pydantic_config__ = ConfigDict(extra=extra)
+    try:
+        validate = TypeAdapter(shape).validator.validate_json
+    except Exception as error:
+        raise SettingsError(f"job {name!r}: its signature cannot be read from JSON: {error}") from error
+
+    def arguments(text: str | bytes) -> dict[str, Any]:
+        try:
+            return validate(text)  # type: ignore[no-any-return]  # the shape is a TypedDict
+        except ValidationError as error:
+            raise BadPayload(f"{name}: {_problems(error)}") from None
+
+    return arguments
+
+
+def _problems(error: ValidationError) -> str:
+    """Each problem with its field; never the value, which may be a secret."""
+    found = []
+    for item in error.errors(include_input=False, include_url=False, include_context=False):
+        place = ".".join(map(str, item["loc"]))
+        found.append(f"{place}: {item['msg']}" if place else item["msg"])
+    return "; ".join(found[:10]) + ("; …" if len(found) > 10 else "")
+
+
+def _name(handler: Callable[..., Any]) -> str:
+    return getattr(handler, "__name__", "handler")

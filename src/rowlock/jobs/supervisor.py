@@ -1,0 +1,291 @@
+"""The supervisor: starts worker processes, keeps their leases alive, and cleans up after the dead. It runs no handler.
+
+supervisor ──┬── worker process 1   (handlers; may hang, crash, hold the GIL)
+   │         └── worker process 2
+   └─ heartbeat for all, rescue, retention, deadlines
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rowlock.errors import StoreError
+from rowlock.ids import uuid7
+from rowlock.jobs.child import Order
+from rowlock.jobs.engine import Engine
+from rowlock.jobs.keeper import Keeper
+from rowlock.jobs.lane import slots_per_runner
+from rowlock.jobs.payload import dumps
+from rowlock.jobs.slots import Slots, Started, allocate
+from rowlock.jobs.verdict import after_death, after_error, deadline_error
+from rowlock.storage.records import Claimed, Held, Outcome, Settlement, Worker
+
+_WATCH_SECONDS = 0.1
+_RESTART_SECONDS = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)  # the wait before a new process, by deaths in a row
+_HEALTHY_SECONDS = 10.0  # a process that lived this long starts the count anew
+_LATE_SECONDS = 0.9  # beyond the grace period, before a worker that will not stop is killed
+_AGAIN_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Child:
+    """One worker process."""
+
+    record: Worker
+    process: asyncio.subprocess.Process
+    slots: Slots
+    descriptor: int
+    started: float = field(default_factory=time.monotonic)
+    condemned: set[str] = field(default_factory=set)  # jobs past their deadline, settled by us before the kill
+
+
+class Supervisor:
+    """A tree of one supervisor and N worker processes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        app_name: str,
+        queues: Sequence[str],
+        log: Any,
+        *,
+        processes: int,
+        drain: bool = False,
+        concurrency: int | None = None,
+    ) -> None:
+        self._engine = engine
+        self._app_name = app_name
+        self._queues = tuple(queues)
+        self._log = log
+        self._processes = processes
+        self._drain = drain
+        self._concurrency = concurrency
+        self._children: dict[str, Child] = {}
+        self._stopping = asyncio.Event()
+        self.failed = False
+
+    def stop(self) -> None:
+        """Stop gracefully; asked again, at once."""
+        if self._stopping.is_set():
+            for child in self._children.values():
+                _signal(child, signal.SIGKILL)
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Supervise until stopped or, when draining, until every worker has drained."""
+        keeper = Keeper(self._engine, self._workers, self._pass_on, self._log)
+        if self._drain:
+            await keeper.rescue()
+        chores = [asyncio.create_task(keeper.run()), asyncio.create_task(self._watch())]
+        places = [asyncio.create_task(self._keep_running(place)) for place in range(self._processes)]
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            together = asyncio.create_task(_all(places))
+            await asyncio.wait([together, stopping, *chores], return_when=asyncio.FIRST_COMPLETED)
+            for chore in chores:
+                if chore.done():
+                    chore.result()
+            if self._stopping.is_set():
+                await self._stop_children(together)
+            await together
+        finally:
+            tasks: list[asyncio.Task[Any]] = [*chores, *places, stopping]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _stop_children(self, together: asyncio.Task[None]) -> None:
+        for child in self._children.values():
+            _signal(child, signal.SIGTERM)
+        _, late = await asyncio.wait([together], timeout=self._engine.settings.grace_seconds + _LATE_SECONDS)
+        if late:
+            for child in self._children.values():
+                self._log.warning(
+                    "worker.killed", worker=child.record.id, reason="it did not stop within the grace period"
+                )
+                _signal(child, signal.SIGKILL)
+
+    # -- one place ---------------------------------------------------------------------------------
+
+    async def _keep_running(self, place: int) -> None:
+        """Keep one worker process running: after a death, give its jobs back and start another."""
+        deaths = 0
+        while not self._stopping.is_set():
+            child = await self._start()
+            code = await child.process.wait()
+            del self._children[child.record.id]
+            await self._clean_up(child, code)
+            os.close(child.descriptor)
+            if self._stopping.is_set() or (self._drain and code == 0):
+                return
+            deaths = 0 if time.monotonic() - child.started > _HEALTHY_SECONDS else deaths + 1
+            if self._drain and deaths >= len(_RESTART_SECONDS):
+                self.failed = True
+                self._log.error("worker.gave_up", place=place, reason="its processes keep dying")
+                return
+            delay = _RESTART_SECONDS[min(deaths, len(_RESTART_SECONDS) - 1)]
+            try:
+                await asyncio.wait_for(self._stopping.wait(), delay or 0.001)
+            except TimeoutError:
+                continue
+
+    async def _start(self) -> Child:
+        engine = self._engine
+        count = slots_per_runner(engine.types) * sum(
+            self._concurrency or engine.concurrency(queue) for queue in self._queues
+        )
+        descriptor = allocate(count)
+        worker_id = uuid7()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rowlock.jobs.child", stdin=asyncio.subprocess.PIPE, pass_fds=(descriptor,)
+        )
+        record = Worker(worker_id, f"{os.uname().nodename}:{process.pid}", self._queues)
+        child = Child(record, process, Slots.shared(descriptor), descriptor)
+        self._children[worker_id] = child
+        order = Order(
+            app=self._app_name,
+            database_url=engine.settings.database_url,
+            worker_id=worker_id,
+            queues=list(self._queues),
+            slots=descriptor,
+            drain=self._drain,
+            concurrency=self._concurrency,
+            path=sys.path,
+        )
+        assert process.stdin is not None
+        process.stdin.write(order.line())
+        self._log.info("worker.started", worker=worker_id, pid=process.pid, queues=list(self._queues))
+        return child
+
+    async def _clean_up(self, child: Child, code: int) -> None:
+        """Give back what a process held when it ended: what it had begun counts as an attempt, the rest does not."""
+        reason = _how(code)
+        if code == 0:
+            self._log.info("worker.stopped", worker=child.record.id, pid=child.process.pid)
+        else:
+            self._log.error("worker.died", worker=child.record.id, pid=child.process.pid, reason=reason)
+        started = {(job.job_id, job.lease) for job in child.slots.started()}
+        # Killed by us, for one job's deadline or because it would not stop: the others are not to blame.
+        blameless = bool(child.condemned) or self._stopping.is_set()
+        while True:
+            try:
+                held = await self._engine.store.held(child.record.id)
+                settlements = [self._after(lease, started, blameless, reason) for lease in held]
+                await self._engine.store.settle(child.record.id, settlements)
+                await self._engine.store.retire(child.record.id)
+                break
+            except StoreError as error:
+                self._log.warning("worker.cleanup_delayed", worker=child.record.id, reason=str(error))
+                if self._stopping.is_set():
+                    return  # the leases run out by themselves
+                await asyncio.sleep(_AGAIN_SECONDS)
+        for lease, settlement in zip(held, settlements, strict=True):
+            event = "job.released" if settlement.outcome == Outcome.RELEASE else "job.crashed"
+            level = self._log.error if settlement.outcome == Outcome.FAILED else self._log.warning
+            level(event, job=lease.job_id, attempt=lease.attempt, reason=settlement.error or reason)
+        if held:
+            for queue in self._queues:
+                await self._wake(queue)
+
+    async def _wake(self, queue: str) -> None:
+        try:
+            await self._engine.store.wake(queue)
+        except StoreError:
+            return  # a hint; polling finds the jobs
+
+    def _after(self, lease: Held, started: set[tuple[str, int]], blameless: bool, reason: str) -> Settlement:
+        if blameless or (lease.job_id, lease.lease) not in started:
+            return Settlement(lease.job_id, lease.lease, Outcome.RELEASE)
+        deaths_max = self._engine.settings.deaths_max
+        return after_death(
+            lease.attempt, lease.max_attempts, lease.deaths, deaths_max, lease.job_id, lease.lease, reason
+        )
+
+    # -- all of them -------------------------------------------------------------------------------
+
+    def _workers(self) -> list[Worker]:
+        return [child.record for child in self._children.values()]
+
+    def _pass_on(self, held: list[Held], asked_at: float) -> None:
+        for child in self._children.values():
+            mine = [list(lease) for lease in held if lease.owner == child.record.id]
+            if child.process.stdin is not None and not child.process.stdin.is_closing():
+                child.process.stdin.write(dumps({"held": mine, "asked_at": asked_at}, "heartbeat") + b"\n")
+
+    async def _watch(self) -> None:
+        """Kill processes whose job is past its deadline and did not stop when its own process told it to."""
+        kill_after = self._engine.settings.kill_seconds
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            for child in list(self._children.values()):
+                late = [j for j in child.slots.started() if j.deadline and now > j.deadline + kill_after]
+                late = [job for job in late if job.job_id not in child.condemned]
+                if late:
+                    await self._condemn(child, late)
+
+    async def _condemn(self, child: Child, late: list[Started]) -> None:
+        """Settle jobs past their deadline as failed attempts, and kill the process that will not let go of them."""
+        try:
+            held = {lease.job_id: lease for lease in await self._engine.store.held(child.record.id)}
+            for job in late:
+                lease = held.get(job.job_id)
+                if lease is None or lease.lease != job.lease:
+                    continue
+                record = await self._engine.store.get(job.job_id)
+                if record is None:
+                    continue
+                seconds = (job.deadline or job.started) - job.started
+                claimed = Claimed(
+                    job.job_id,
+                    job.lease,
+                    lease.attempt,
+                    lease.max_attempts,
+                    lease.deaths,
+                    0,
+                    record.type,
+                    "",
+                    None,
+                    None,
+                    None,
+                )
+                settlement = after_error(
+                    claimed,
+                    self._engine.registry.get(record.type),
+                    self._engine.backoff,
+                    deadline_error(seconds),
+                    time.monotonic() - job.started,
+                    self._engine.redact,
+                )
+                assert settlement is not None
+                await self._engine.store.settle(child.record.id, [settlement])
+                self._log.error("job.deadline", job=job.job_id, type=record.type, reason=settlement.error)
+        except StoreError as error:
+            self._log.warning("deadline.delayed", worker=child.record.id, reason=str(error))
+            return
+        child.condemned.update(job.job_id for job in late)
+        self._log.error("worker.killed", worker=child.record.id, reason="a job ran past its deadline and did not stop")
+        _signal(child, signal.SIGKILL)
+
+
+async def _all(places: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*places)
+
+
+def _signal(child: Child, number: signal.Signals) -> None:
+    if child.process.returncode is None:
+        child.process.send_signal(number)
+
+
+def _how(code: int) -> str:
+    """How a process ended, in words."""
+    if code < 0:
+        return f"the worker process died of {signal.Signals(-code).name}"
+    return f"the worker process ended with exit code {code}"

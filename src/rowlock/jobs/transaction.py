@@ -1,0 +1,118 @@
+"""job.transaction(): the handler's writes and the job's completion in one commit, fenced by the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rowlock.errors import JobError, LeaseLost
+from rowlock.jobs.payload import dumps
+from rowlock.storage.base import StoreTransaction
+from rowlock.storage.records import Outcome, Receipt, Settlement
+
+if TYPE_CHECKING:
+    from rowlock.jobs.context import Context
+    from rowlock.jobs.job import Job
+
+
+class JobTransaction:
+    """Writes that happen exactly once: they commit with the job's success, or not at all."""
+
+    def __init__(self, job: Job, context: Context) -> None:
+        self.result: Any = None
+        self._job = job
+        self._context = context
+        self._inner: AbstractAsyncContextManager[StoreTransaction] | None = None
+        self._store: StoreTransaction | None = None
+        self._began = time.monotonic()
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection, inside the transaction."""
+        return self._open.connection
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run one statement; placeholders are the store's own: $1 on PostgreSQL, ? on SQLite."""
+        await self._open.execute(query, *args)
+
+    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+        """Run one query and return its rows."""
+        return await self._open.fetch(query, *args)
+
+    async def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
+        """Enqueue a job that exists if and only if this transaction commits."""
+        job = self._context.enqueuer.prepare(type_name, payload or {}, **options)
+        return (await self._open.enqueue([job]))[0]
+
+    @property
+    def _open(self) -> StoreTransaction:
+        if self._store is None:
+            raise JobError("job.transaction() must be entered first: `async with job.transaction() as tx:`")
+        return self._store
+
+    async def __aenter__(self) -> JobTransaction:
+        if self._job._settled:
+            raise JobError("this job was completed by an earlier job.transaction(); a handler completes once")
+        self._inner = self._context.store.transaction()
+        self._store = await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._inner is not None
+        if error is None:
+            try:
+                await self._settle()
+            except BaseException as refused:
+                await self._inner.__aexit__(type(refused), refused, refused.__traceback__)
+                raise
+        await self._inner.__aexit__(kind, error, trace)
+        if error is None:
+            self._job._settled = True
+
+    async def _settle(self) -> None:
+        claimed = self._job._claimed
+        result = None if self.result is None else dumps(self.result, f"result of {claimed.type}").decode()
+        seconds = time.monotonic() - self._began
+        settlement = Settlement(claimed.id, claimed.lease, Outcome.SUCCEEDED, seconds, 0.0, result, None)
+        if not await self._open.settle(self._context.owner, settlement):
+            raise LeaseLost(f"job {claimed.id}: another attempt owns it now; nothing of this transaction was kept")
+
+    def __enter__(self) -> BlockingTransaction:
+        loop = self._context.loop
+        asyncio.run_coroutine_threadsafe(self.__aenter__(), loop).result()
+        return BlockingTransaction(self, loop)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self.__aexit__(kind, error, trace), self._context.loop).result()
+
+
+class BlockingTransaction:
+    """The same transaction as a plain handler sees it, through the worker's event loop."""
+
+    def __init__(self, inner: JobTransaction, loop: asyncio.AbstractEventLoop) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    @property
+    def result(self) -> Any:
+        return self._inner.result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        self._inner.result = value
+
+    def execute(self, query: str, *args: Any) -> None:
+        asyncio.run_coroutine_threadsafe(self._inner.execute(query, *args), self._loop).result()
+
+    def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+        return asyncio.run_coroutine_threadsafe(self._inner.fetch(query, *args), self._loop).result()
+
+    def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
+        return asyncio.run_coroutine_threadsafe(self._inner.enqueue(type_name, payload, **options), self._loop).result()

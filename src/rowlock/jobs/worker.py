@@ -1,0 +1,210 @@
+"""A worker: the lanes of one process, and the loops around them.
+
+hints ─▶ lane: claim ─▶ buffer ─▶ runner × N ─▶ settler ─▶ store
+poll  ─▶
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rowlock.errors import SettingsError, StoreError
+from rowlock.ids import uuid7
+from rowlock.jobs.context import Context
+from rowlock.jobs.engine import Engine
+from rowlock.jobs.lane import Lane, LaneSize, slots_per_runner
+from rowlock.jobs.settler import Settler
+from rowlock.jobs.slots import Slots
+from rowlock.storage.records import Held, Worker, WorkerId
+
+_WATCH_SECONDS = 0.2
+_BLOCKED_SECONDS = 0.25  # look again at work that a limit held back
+_LISTEN_AGAIN_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_SETTLE_SECONDS = 0.8  # of the second that stopping may take beyond the grace period
+
+
+class WorkerProcess:
+    """Runs the jobs of some queues in this process, until stopped or, when draining, until nothing is ready."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queues: Sequence[str],
+        log: Any,
+        *,
+        worker_id: WorkerId | None = None,
+        slots: Slots | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        if not queues:
+            raise SettingsError("a worker needs at least one queue")
+        self._engine = engine
+        self.record = Worker(worker_id or uuid7(), f"{socket.gethostname()}:{os.getpid()}", tuple(queues))
+        self._log = log.bind(worker=self.record.id)
+        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log)
+        sizes = [self._size(queue, concurrency) for queue in queues]
+        width = slots_per_runner(engine.types)
+        slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
+        self._threads = ThreadPoolExecutor(sum(size.concurrency for size in sizes), "rowlock-job")
+        self._rested = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._lanes: list[Lane] = []
+        first = 0
+        for queue, size in zip(queues, sizes, strict=True):
+            context = Context(engine.store, self.record.id, queue, engine.enqueuer, asyncio.get_running_loop())
+            self._lanes.append(
+                Lane(
+                    context,
+                    size,
+                    types=engine.types,
+                    settings=engine.settings,
+                    settler=self._settler,
+                    slots=slots,
+                    first_slot=first,
+                    threads=self._threads,
+                    fallback=engine.backoff,
+                    redact=engine.redact,
+                    log=self._log,
+                    on_rest=self._rested.set,
+                )
+            )
+            first += size.concurrency * width
+
+    def _size(self, queue: str, concurrency: int | None) -> LaneSize:
+        profile, settings = self._engine.profiles.get(queue), self._engine.settings
+        buffer_max = profile.buffer_max if profile and profile.buffer_max is not None else settings.buffer_max
+        poll = profile.poll_seconds if profile and profile.poll_seconds else settings.poll_ms / 1000
+        return LaneSize(concurrency or self._engine.concurrency(queue), buffer_max, poll)
+
+    def stop(self) -> None:
+        """Stop gracefully: claim no more, give back what has not started, wait, then interrupt."""
+        self._stop.set()
+
+    async def run(self, *, drain: bool = False) -> None:
+        """Work. Returns when stopped or drained, with nothing held."""
+        store = self._engine.store
+        await store.define_limits(self._engine.limits) if self._engine.limits else None
+        await store.beat([self.record])
+        background = [
+            asyncio.create_task(self._settler.run()),
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._poll()),
+            asyncio.create_task(self._watch()),
+        ]
+        runners = []
+        for lane in self._lanes:
+            for runner in lane.runners:
+                runner.task = asyncio.create_task(runner.run())
+                runners.append(runner.task)
+        feeds = [asyncio.create_task(lane.feed(drain=drain)) for lane in self._lanes]
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            drained = asyncio.create_task(asyncio.wait(feeds, return_when=asyncio.FIRST_EXCEPTION))
+            ends: list[asyncio.Future[Any]] = [drained, stopping, *background, *runners]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in (*feeds, *background, *runners):
+                if task.done():
+                    task.result()  # a fault of ours: let it be seen, the supervisor starts another process
+        finally:
+            await self._shut_down(runners, [*feeds, stopping, *background])
+
+    async def _shut_down(self, runners: list[asyncio.Task[None]], others: list[asyncio.Task[Any]]) -> None:
+        for lane in self._lanes:
+            lane.close()
+        if runners:
+            await asyncio.wait(runners, timeout=self._engine.settings.grace_seconds)
+            for lane in self._lanes:
+                lane.interrupt()
+            _, late = await asyncio.wait(runners, timeout=0.1)
+            for lane in self._lanes:
+                lane.abandoned = True
+                for runner in lane.runners:
+                    if runner.task in late:
+                        self._release_late(lane, runner)
+            for task in late:
+                task.cancel()
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self._settler.flushed()
+                await self._engine.store.retire(self.record.id)
+        except (TimeoutError, StoreError) as error:
+            self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _release_late(self, lane: Lane, runner: Any) -> None:
+        """A handler that does not even stop when interrupted: its job goes back all the same."""
+        for job in runner.current:
+            lane.give_back(job._claimed)
+
+    def note_held(self, held: Sequence[Held], asked_at: float) -> None:
+        """What the store says that this worker holds, asked at that moment of the machine's monotonic clock."""
+        mine = {lease.job_id: lease for lease in held if lease.owner == self.record.id}
+        for lane in self._lanes:
+            lane.note_held(mine, asked_at)
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def _on_hint(self, kind: str, name: str) -> None:
+        for lane in self._lanes:
+            if kind == "cancel":
+                lane.cancel(name)
+            elif name in ("*", lane.context.queue):
+                lane.wake()
+
+    async def _listen(self) -> None:
+        """Hints make an idle worker quick; without them polling does the work."""
+        failures = 0
+        while True:
+            try:
+                await self._engine.store.listen(self._on_hint)
+            except StoreError as error:
+                if failures == 0:
+                    self._log.info("wake.unavailable", reason=str(error))
+            await asyncio.sleep(_LISTEN_AGAIN_SECONDS[min(failures, len(_LISTEN_AGAIN_SECONDS) - 1)])
+            failures += 1
+
+    async def _poll(self) -> None:
+        """One statement for all resting lanes per interval; earlier when a delayed job is due."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._rested.clear()
+            resting = {lane.context.queue: lane for lane in self._lanes if lane.resting}
+            delay = min(lane.size.poll_seconds for lane in self._lanes)
+            try:
+                for glance in await self._engine.store.glance(list(resting)) if resting else ():
+                    lane = resting[glance.queue]
+                    if not glance.ready:
+                        delay = min(delay, glance.due_in_seconds or delay)
+                    elif lane.fruitless and lane.woken_by_poll:
+                        loop.call_later(_BLOCKED_SECONDS, lane.wake)
+                    else:
+                        lane.woken_by_poll = True
+                        lane.wake()
+            except StoreError as error:
+                self._log.debug("poll.delayed", reason=str(error))
+            try:
+                await asyncio.wait_for(self._rested.wait(), max(delay, 0.001))
+            except TimeoutError:
+                continue
+
+    async def _watch(self) -> None:
+        """Deadlines, stale buffers, progress reports: a few times a second."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            for lane in self._lanes:
+                lane.watch()
+                if lane.context.reports:
+                    reports = list(lane.context.reports.values())
+                    lane.context.reports.clear()
+                    try:
+                        await self._engine.store.progress(self.record.id, reports)
+                    except StoreError as error:
+                        self._log.debug("progress.dropped", reason=str(error))

@@ -1,0 +1,33 @@
+"""From a URL to its store."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from rowlock.clock import Clock
+from rowlock.errors import SettingsError
+from rowlock.settings import Settings
+from rowlock.storage.base import Store
+
+
+def open_store(settings: Settings, clock: Clock) -> Store:
+    """The store that DATABASE_URL names, not yet connected."""
+    url = settings.database_url
+    scheme = urlsplit(url).scheme.lower()
+    match scheme:
+        case "sqlite":
+            from rowlock.storage.sqlite import SqliteStore
+
+            return SqliteStore(url, clock)
+        case "postgresql" | "postgres":
+            try:
+                from rowlock.storage.postgres import PostgresStore
+            except ImportError as error:
+                raise SettingsError(
+                    f"PostgreSQL needs a driver that is not installed ({error}): pip install 'rowlock[postgres]'"
+                ) from None
+            return PostgresStore(url, clock, connections=settings.connections, listen_url=settings.listen_url)
+    raise SettingsError(
+        f"DATABASE_URL: {scheme or url!r} is not a store that Rowlock knows; "
+        "use sqlite:///file.db or postgresql://user@host/database"
+    )

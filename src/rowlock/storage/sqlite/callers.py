@@ -1,0 +1,103 @@
+"""Running statements through our own connection or the caller's: apsw's or the standard library's, same SQL."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+
+from rowlock.storage.sqlite.rows import Row
+from rowlock.storage.sqlite.sql import Bindings
+
+
+class Caller(Protocol):
+    """What enqueue needs of a connection."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def begin(self) -> None:
+        """Enter the transaction that the driver itself would begin before a write, if any."""
+
+    def rows(self, sql: str, bindings: Bindings = ()) -> list[Row]: ...
+
+    def each(self, sql: str, bindings: Iterable[Bindings]) -> list[Row]:
+        """Run the statement once per set of bindings; all rows of all runs."""
+
+
+class ApswCaller:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        if connection.row_trace is not None:
+            self._cursor.row_trace = _as_it_is
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def begin(self) -> None:
+        return  # apsw never begins one by itself
+
+    def rows(self, sql: str, bindings: Bindings = ()) -> list[Row]:
+        return self._cursor.execute(sql, bindings).fetchall()
+
+    def each(self, sql: str, bindings: Iterable[Bindings]) -> list[Row]:
+        return self._cursor.executemany(sql, bindings).fetchall()
+
+
+class Sqlite3Caller:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def begin(self) -> None:
+        # The module begins a transaction before an INSERT, but not before our SAVEPOINT, whose release would commit.
+        level = self._connection.isolation_level
+        if level is not None and not self._connection.in_transaction:
+            self._cursor.execute(f"BEGIN {level}")
+
+    def rows(self, sql: str, bindings: Bindings = ()) -> list[Row]:
+        return self._cursor.execute(sql, bindings).fetchall()
+
+    def each(self, sql: str, bindings: Iterable[Bindings]) -> list[Row]:
+        return [row for binding in bindings for row in self._cursor.execute(sql, binding).fetchall()]
+
+
+def caller_of(connection: Any, opened: Path | None) -> Caller:
+    """The caller's connection, ready for our statements; `opened` is the file that this process has open in a store."""
+    if isinstance(connection, apsw.Connection) and not connection.is_async:
+        return ApswCaller(connection)
+    if isinstance(connection, sqlite3.Connection):
+        if opened is not None and _is_on(connection, opened):
+            # Two copies of SQLite in one process do not see each other's locks: both commit, and one commit is lost.
+            raise TypeError(
+                f"cannot enqueue through a sqlite3.Connection while this process has {opened} open in a store, whose "
+                "SQLite is another than the sqlite3 module's: one would overwrite what the other commits. "
+                "Pass an apsw.Connection, or enqueue before the store is opened, or keep your tables in another file"
+            )
+        return Sqlite3Caller(connection)
+    raise TypeError(
+        f"cannot enqueue through a {type(connection).__module__}.{type(connection).__qualname__}: "
+        "the SQLite store takes an apsw.Connection or a sqlite3.Connection"
+    )
+
+
+def _is_on(connection: sqlite3.Connection, path: Path) -> bool:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    files = [file for _, _, file in cursor.execute("PRAGMA database_list").fetchall()]
+    return any(file and os.path.samefile(file, path) for file in files)
+
+
+def _as_it_is(cursor: apsw.Cursor, row: Row) -> Row:
+    return row

@@ -1,0 +1,82 @@
+"""Hints by `PRAGMA data_version`: it changes when any other connection has committed, and costs microseconds to ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+import apsw
+
+from rowlock.storage.base import Wake
+from rowlock.storage.sqlite.connection import connect
+from rowlock.storage.sqlite.failures import explained
+from rowlock.storage.sqlite.rows import Row
+from rowlock.storage.sqlite.sql import run
+
+POLL_SECONDS = 0.005
+IDLE_POLL_SECONDS = 0.02
+IDLE_AFTER_SECONDS = 60.0
+ANY_QUEUE = "*"
+
+
+async def listen(path: Path, wake: Wake) -> None:
+    """Call `wake` in this event loop after every commit by anyone, until cancelled."""
+    loop = asyncio.get_running_loop()
+    failed: asyncio.Future[None] = loop.create_future()
+    stop = threading.Event()
+
+    def tell(kind: str, name: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            loop.call_soon_threadsafe(wake, kind, name)
+
+    def fail(error: Exception) -> None:
+        if not failed.done():
+            failed.set_exception(error)
+
+    def watch() -> None:
+        try:
+            _watch(path, tell, stop)
+        except Exception as error:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(fail, explained(error, path) if isinstance(error, apsw.Error) else error)
+
+    thread = threading.Thread(target=watch, name="rowlock-listen", daemon=True)
+    thread.start()
+    try:
+        await failed
+    finally:
+        stop.set()
+        await asyncio.to_thread(thread.join)
+
+
+def _watch(path: Path, tell: Wake, stop: threading.Event) -> None:
+    connection = connect(path)
+    try:
+        told: set[Row] = set(run(connection, "wakes"))
+        seen = None
+        changed_at = time.monotonic()
+        pause = 0.0
+        while not stop.wait(pause):
+            version = connection.execute("PRAGMA data_version").get
+            if version != seen:
+                # Also at the start: what came before the first look must not wait for the next commit.
+                seen, changed_at = version, time.monotonic()
+                told = _tell(connection, tell, told)
+            idle = time.monotonic() - changed_at > IDLE_AFTER_SECONDS
+            pause = IDLE_POLL_SECONDS if idle else POLL_SECONDS
+    finally:
+        connection.close()
+
+
+def _tell(connection: apsw.Connection, tell: Wake, told: set[Row]) -> set[Row]:
+    """Tell of the change, of queues woken by name and of running jobs asked to stop; what is told by now."""
+    tell("queue", ANY_QUEUE)
+    woken, cancelled = set(run(connection, "wakes")), set(run(connection, "cancel_requests"))
+    for queue, _ in woken - told:
+        tell("queue", queue)
+    for (job_id,) in cancelled - told:
+        tell("cancel", job_id)
+    return woken | cancelled

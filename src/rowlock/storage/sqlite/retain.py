@@ -1,0 +1,45 @@
+"""Retention: let go of what is over, oldest first, a bounded batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import apsw
+
+from rowlock.storage.records import KeepPolicy, Outcome, Status
+from rowlock.storage.sqlite.operate import remove
+from rowlock.storage.sqlite.sql import run
+
+_OUTCOMES = {Status.SUCCEEDED: Outcome.SUCCEEDED, Status.FAILED: Outcome.FAILED, Status.CANCELLED: Outcome.CANCELLED}
+_DAY_MICROS = 24 * 3600 * 1_000_000
+_LAST_SEQ = 2**63 - 1
+
+
+def prune(
+    connection: apsw.Connection, now: int, policies: Mapping[Status, KeepPolicy], limit: int
+) -> dict[Status, int]:
+    """Remove what each policy lets go, and what nothing can refer to any more: expired keys, pauses and starts."""
+    pruned = {}
+    for status, policy in policies.items():
+        if status in _OUTCOMES:
+            pruned[status] = _prune(connection, now, int(_OUTCOMES[status]), policy, limit)
+    run(connection, "forget_expired_keys", {"now": now, "limit": limit})
+    run(connection, "forget_key_pauses", {"now": now})
+    run(connection, "forget_old_starts", {"now": now})
+    return pruned
+
+
+def _prune(connection: apsw.Connection, now: int, outcome: int, policy: KeepPolicy, limit: int) -> int:
+    # Age and count both let go of a first part of the same order, so the longer part is what goes.
+    bounds: list[tuple[int, int]] = []
+    if policy.days is not None:
+        bounds.append((now - round(policy.days * _DAY_MICROS) - 1, _LAST_SEQ))
+    if policy.count is not None:
+        bounds += run(connection, "newest_kept_out", {"outcome": outcome, "count": policy.count})
+    if not bounds:
+        return 0
+    finished_at, seq = max(bounds)
+    asked = {"outcome": outcome, "finished_at": finished_at, "seq": seq, "limit": limit}
+    seqs = [seq for (seq,) in run(connection, "oldest_finished", asked)]
+    remove(connection, seqs, keys=False)
+    return len(seqs)

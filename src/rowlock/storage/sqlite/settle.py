@@ -1,0 +1,123 @@
+"""Settle: the end of an attempt, by its owner or by the rescue of a lease that ran out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+from rowlock.storage.records import Held, JobId, Outcome, Progress, Rescued, Settlement, Status, Worker, WorkerId
+from rowlock.storage.sqlite.rows import Row, duration_micros, json_text, storable
+from rowlock.storage.sqlite.sql import run, run_each
+
+_STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
+
+
+def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+    """End these attempts; the jobs whose lease was lost stay as they are and are returned."""
+    by_lease: dict[int, dict[JobId, Settlement]] = defaultdict(dict)
+    lost = []
+    for settlement in settlements:
+        batch = by_lease[settlement.lease]
+        if settlement.job_id in batch:
+            lost.append(settlement.job_id)  # said twice: the first ended the lease
+        else:
+            batch[settlement.job_id] = settlement
+    # Nearly always one lease number for all, so one statement with the whole guard.
+    for lease, batch in by_lease.items():
+        ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
+        _place(connection, now, [(row, batch.pop(row[0])) for row in ended])
+        lost.extend(batch)
+    return lost
+
+
+def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Settlement]]) -> None:
+    """Put each job whose attempt has ended where its outcome says."""
+    finished, keys, waiting = [], [], []
+    for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
+        outcome = settlement.outcome
+        if cancel_requested and outcome > Outcome.CANCELLED:
+            outcome = Outcome.CANCELLED  # whoever asked must not see it run again
+        if outcome <= Outcome.CANCELLED:
+            started_at = now - duration_micros(settlement.seconds)
+            finished.append(
+                (
+                    seq,
+                    int(outcome),
+                    lease,
+                    attempt,
+                    deaths,
+                    started_at,
+                    now,
+                    settlement.result,
+                    storable(settlement.error),
+                )
+            )
+            if releases_key:
+                keys.append({"job_id": job_id, "seq": seq})
+            continue
+        delay = duration_micros(settlement.delay_seconds)
+        waiting.append(
+            {
+                "seq": seq,
+                "lease": lease,
+                "attempt": attempt - (outcome == Outcome.RELEASE),
+                "deaths": deaths + (outcome == Outcome.CRASH),
+                "available_at": now + max(0, delay),
+                "now": now,
+                "error": storable(settlement.error),
+            }
+        )
+    run_each(connection, "finish", finished)
+    run_each(connection, "release_key", keys)
+    run_each(connection, "wait_ready", [job for job in waiting if job["available_at"] <= now])
+    run_each(connection, "wait_delayed", [job for job in waiting if job["available_at"] > now])
+
+
+def rescue(connection: apsw.Connection, now: int, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+    """End the attempts whose lease ran out, each as its lost owner would have had to."""
+    rescued = []
+    by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
+    for row in run(connection, "expired", {"now": now, "limit": limit}):
+        job_id, type, queue, owner, attempt, max_attempts, lease, locked_at, cancel_requested = row
+        if cancel_requested:
+            outcome = Outcome.CANCELLED
+        elif attempt >= max_attempts:
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.RETRY
+        by_owner[owner].append(
+            Settlement(
+                job_id,
+                lease,
+                outcome,
+                seconds=(now - locked_at) / 1e6,
+                delay_seconds=delay_seconds.get(queue, 0.0),
+                error=f"the lease ran out: its worker {owner} was not seen any more",
+            )
+        )
+        status = _STATUS.get(outcome, Status.QUEUED)
+        rescued.append(Rescued(job_id, type, queue, owner, attempt, max_attempts, status))
+    for owner, settlements in by_owner.items():
+        settle(connection, now, owner, settlements)
+    return rescued
+
+
+def progress(connection: apsw.Connection, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+    """Record progress under the same guard; the jobs whose lease was lost are returned."""
+    rows = [(report.percent, storable(report.message), report.job_id, report.lease, owner) for report in reports]
+    known = set(run_each(connection, "report_progress", rows))
+    return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
+
+
+def beat(connection: apsw.Connection, now: int, workers: Sequence[Worker]) -> list[Held]:
+    """Note that these workers live, which keeps all of their leases, and say which those are."""
+    rows = [(worker.id, worker.name, json_text(worker.queues), now, now) for worker in workers]
+    run_each(connection, "beat", rows)
+    return held(connection, [worker.id for worker in workers])
+
+
+def held(connection: apsw.Connection, owners: Sequence[WorkerId]) -> list[Held]:
+    rows = run(connection, "held", {"owners": json_text(owners)})
+    return [Held._make((*row[:6], bool(row[6]))) for row in rows]

@@ -1,0 +1,236 @@
+"""SqliteStore: the verbs of the contract, each one piece of work on the writer's or the reader's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import apsw
+
+from rowlock.clock import Clock
+from rowlock.errors import StoreUnavailable
+from rowlock.storage.base import Wake
+from rowlock.storage.records import (
+    CancelResult,
+    Claimed,
+    Finding,
+    Glance,
+    Held,
+    JobFilter,
+    JobId,
+    JobRecord,
+    KeepPolicy,
+    Limit,
+    NewJob,
+    Page,
+    Progress,
+    QueueRecord,
+    Receipt,
+    Rescued,
+    Retried,
+    SchemaState,
+    Settlement,
+    Status,
+    Worker,
+    WorkerId,
+    WorkerRecord,
+)
+from rowlock.storage.sqlite import claim, examine, listen, operate, retain, schema, settle
+from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
+from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of, roll_back
+from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
+from rowlock.storage.sqlite.failures import explaining
+from rowlock.storage.sqlite.rows import duration_micros, micros
+from rowlock.storage.sqlite.sql import run, run_each, value
+from rowlock.storage.sqlite.transaction import SqliteTransaction
+from rowlock.storage.statements import statements
+
+SQL = statements("sqlite")
+T = TypeVar("T")
+Work = Callable[[apsw.Connection, int], T]  # a connection, and the time
+
+
+class SqliteStore:
+    """Jobs in one SQLite file, shared by any number of processes of this machine."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url = url
+        self.clock = clock
+        self.path = path_of(url)
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._idle: list[Line] = []
+        self._round = claim.Round()
+
+    # -- life of the store ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._writer is None:
+            self._writer = await asyncio.to_thread(Writer, self.path, "writer")
+        if self._reader is None:
+            self._reader = await asyncio.to_thread(Reader, self.path, "reader")
+
+    async def close(self) -> None:
+        lines = [line for line in (self._reader, *self._idle, self._writer) if line is not None]
+        self._reader = self._writer = None
+        self._idle.clear()
+        for line in lines:
+            await line.close()
+
+    async def migrate(self) -> list[str]:
+        return await self._write(schema.migrate)
+
+    async def schema(self) -> SchemaState:
+        return await self._read(lambda connection, now: schema.state(connection))
+
+    async def check_schema(self) -> None:
+        await self._read(lambda connection, now: schema.check(connection))
+
+    async def examine(self) -> list[Finding]:
+        return await self._read(lambda connection, now: examine.examine(connection, self.path))
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
+        if connection is not None:
+            return self.enqueue_blocking(jobs, connection)
+        return await self._write(lambda connection, now: enqueue(ApswCaller(connection), jobs, now))
+
+    def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
+        caller = caller_of(connection, opened=None if self._writer is None else self.path)
+        with explaining(self.path):
+            return enqueue_all_or_none(caller, jobs, self._now_through(caller))
+
+    async def depth(self, queue: str, at_most: int) -> int:
+        asked = {"queue": queue, "at_most": at_most}
+        return await self._read(lambda connection, now: int(value(connection, "depth", asked)))
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def beat(self, workers: Sequence[Worker]) -> list[Held]:
+        return await self._write(lambda connection, now: settle.beat(connection, now, workers))
+
+    async def retire(self, owner: WorkerId) -> None:
+        await self._write(lambda connection, now: _run(connection, "retire", owner=owner))
+
+    async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
+        return await self._write(lambda connection, now: claim.claim(connection, now, queue, owner, limit, self._round))
+
+    async def glance(self, queues: Sequence[str]) -> list[Glance]:
+        return await self._read(lambda connection, now: claim.glance(connection, now, queues))
+
+    async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+        return await self._write(lambda connection, now: settle.settle(connection, now, owner, settlements))
+
+    async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+        return await self._write(lambda connection, now: settle.progress(connection, owner, reports))
+
+    async def held(self, owner: WorkerId) -> list[Held]:
+        return await self._read(lambda connection, now: settle.held(connection, [owner]))
+
+    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+        return await self._write(lambda connection, now: settle.rescue(connection, now, limit, delay_seconds))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        line = self._idle.pop() if self._idle else await asyncio.to_thread(Line, self.path, "transaction")
+        try:
+            await line.run(lambda connection: connection.execute("BEGIN IMMEDIATE"))
+            yield SqliteTransaction(line, self._now)
+            await line.run(lambda connection: connection.execute("COMMIT"))
+        finally:
+            await line.run(roll_back)
+            self._idle.append(line)
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    async def define_limits(self, limits: Sequence[Limit]) -> None:
+        rows = [
+            {
+                "name": limit.name,
+                "concurrency": limit.concurrency,
+                "rate": limit.rate,
+                "per_micros": duration_micros(limit.per_seconds),
+            }
+            for limit in limits
+        ]
+        await self._write(lambda connection, now: run_each(connection, "define_limit", rows))
+
+    async def pause_key(self, key: str, seconds: float) -> None:
+        await self._write(
+            lambda connection, now: _run(connection, "pause_key", key=key, until=now + duration_micros(seconds))
+        )
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    async def get(self, job_id: JobId) -> JobRecord | None:
+        return await self._read(lambda connection, now: operate.get(connection, job_id))
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        return await self._read(lambda connection, now: operate.page(connection, where, limit, cursor))
+
+    async def cancel(self, job_id: JobId) -> CancelResult:
+        return await self._write(lambda connection, now: operate.cancel(connection, now, job_id))
+
+    async def retry(self, where: JobFilter, limit: int) -> Retried:
+        return await self._write(lambda connection, now: operate.retry(connection, now, where, limit))
+
+    async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
+        return await self._write(lambda connection, now: operate.discard(connection, where, limit))
+
+    async def count(self, where: JobFilter, at_most: int) -> int:
+        return await self._read(lambda connection, now: operate.count(connection, where, at_most))
+
+    async def pause(self, queue: str) -> None:
+        await self._write(lambda connection, now: _run(connection, "pause", queue=queue, now=now))
+
+    async def resume(self, queue: str) -> None:
+        await self._write(lambda connection, now: _run(connection, "resume", queue=queue))
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._read(lambda connection, now: operate.queues(connection, now))
+
+    async def counts(self) -> dict[Status, int]:
+        return await self._read(lambda connection, now: operate.counts(connection))
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._read(lambda connection, now: operate.workers(connection))
+
+    async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
+        return await self._write(lambda connection, now: retain.prune(connection, now, policies, limit))
+
+    # -- wake-ups ----------------------------------------------------------------------------------
+
+    async def wake(self, queue: str) -> None:
+        await self._write(lambda connection, now: run(connection, "wake", {"queue": queue}))
+
+    async def listen(self, wake: Wake) -> None:
+        await listen.listen(self.path, wake)
+
+    # -- within ------------------------------------------------------------------------------------
+
+    async def _write(self, work: Work[T]) -> T:
+        """Do the work in a transaction that is on the disk when this returns."""
+        return await self._opened(self._writer).run(lambda connection: work(connection, self._now(connection)))
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._opened(self._reader).run(lambda connection: work(connection, self._now(connection)))
+
+    def _opened(self, line: Line | None) -> Line:
+        if line is None:
+            raise StoreUnavailable(f"{self.path} is closed: open the store before using it")
+        return line
+
+    def _now(self, connection: apsw.Connection) -> int:
+        return self._now_through(ApswCaller(connection))
+
+    def _now_through(self, caller: Caller) -> int:
+        """The time of the clock, or else SQLite's own."""
+        given = self.clock.now()
+        return micros(given) if given is not None else int(caller.rows(SQL["now"])[0][0])
+
+
+def _run(connection: apsw.Connection, name: str, **bindings: Any) -> None:
+    run(connection, name, bindings)

@@ -1,0 +1,40 @@
+"""A transaction for a handler's own writes and the end of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+
+from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
+from rowlock.storage.sqlite.callers import ApswCaller
+from rowlock.storage.sqlite.connection import Line
+from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
+from rowlock.storage.sqlite.rows import Row
+from rowlock.storage.sqlite.settle import settle
+
+
+class SqliteTransaction:
+    """Statements on a connection of its own, which holds the write lock from the first to the last."""
+
+    def __init__(self, line: Line, now: Callable[[apsw.Connection], int]) -> None:
+        self.connection: Any = line.connection
+        self._line = line
+        self._now = now
+
+    async def execute(self, query: str, *args: Any) -> None:
+        await self.fetch(query, *args)
+
+    async def fetch(self, query: str, *args: Any) -> list[Row]:
+        return await self._line.run(lambda connection: connection.execute(query, args).fetchall())
+
+    async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
+        return not await self._line.run(
+            lambda connection: settle(connection, self._now(connection), owner, [settlement])
+        )
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        return await self._line.run(
+            lambda connection: enqueue_all_or_none(ApswCaller(connection), jobs, self._now(connection))
+        )
