@@ -17,12 +17,13 @@ from typing import Any
 from benchmarks.install import program
 from benchmarks.places import Place
 from benchmarks.systems import Settings, System
-from benchmarks.usage import tree
+from benchmarks.usage import started, tree
 
 FILLER = 10_000_000
 RECORD_WORDS = 3
 COMMAND_SECONDS_MAX = 900
 STOP_SECONDS_MAX = 5
+_FAREWELL_SECONDS = 0.1  # the server notices that its clients are gone, and counts what they did
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -120,7 +121,7 @@ def workers(bench: Bench, system: System, place: Place, settings: Settings, proc
     environment = bench.environment(system, place, settings)
     each = [processes] if system.supervised else [1] * processes
     with bench.worker_log.open("wb") as log:
-        started = [
+        launched = [
             subprocess.Popen(
                 [*program(system, bench.cache), "worker", str(count)],
                 env=environment,
@@ -132,9 +133,9 @@ def workers(bench: Bench, system: System, place: Place, settings: Settings, proc
             for count in each
         ]
     try:
-        yield Workers(started, Record(bench.record), bench.worker_log)
+        yield Workers(launched, Record(bench.record), bench.worker_log)
     finally:
-        for process in started:
+        for process in launched:
             _stop(process)
 
 
@@ -144,9 +145,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS_MAX)
-    for pid in descendants:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if pid == process.pid or os.getpgid(pid) == process.pid:
+    for pid, since in descendants.items():
+        if started(pid) == since:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     process.wait()
-    time.sleep(0.1)
+    time.sleep(_FAREWELL_SECONDS)

@@ -39,7 +39,8 @@ def drain(
         seconds = time.monotonic() - began
         done = running.record.read()
         busy = place.counters() if isinstance(place, PostgresPlace) else None
-    result = _rates(running.record.starts(), processes, end_ns, finished) | _cpu_per_job(used, seconds, done - first_seen)
+    result = _rates(running.record.starts(), processes, end_ns, finished)
+    result |= _cpu_per_job(used, seconds, done - first_seen)
     if isinstance(place, PostgresPlace) and before and busy:
         full_pages = place.full_page_bytes(before, busy)
         result["wal_bytes"] = (busy.wal_bytes - before.wal_bytes) / done

@@ -30,7 +30,7 @@ def describe(systems: list[System], cache: Path, server: Server | None, plan: Pl
         "system": f"{_field('/etc/os-release', 'PRETTY_NAME', '=')}, Linux {platform.release().split('-')[0]}",
         "filesystem": filesystem(data),
         "python": platform.python_version(),
-        "sqlite": {"peers": sqlite3.sqlite_version},
+        "sqlite": sqlite3.sqlite_version,
         "load": round(os.getloadavg()[0], 2),
         "plan": asdict(plan),
         "versions": {system.name: version(system, cache) for system in systems},

@@ -19,7 +19,7 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: bool) -> Path:
     """Write the JSON and the table; the table's path. A partial run does not touch the repository."""
-    summary = summarize(runs)
+    summary = summarize(runs, systems)
     verdicts = bars.judge(summary)
     directory = cache_directory() / "results" if partial else RESULTS
     directory.mkdir(parents=True, exist_ok=True)
@@ -32,14 +32,18 @@ def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: boo
     return path
 
 
-def summarize(runs: Runs) -> Summary:
-    """The median of every number over the repetitions."""
+def summarize(runs: Runs, systems: list[System]) -> Summary:
+    """The median of every number; a workload with the same settings as another has the same figures."""
     summary: Summary = {}
-    for system, workloads in runs.items():
-        summary[system] = {workload: _median(entries) for workload, entries in workloads.items()}
-        for default, best in (("drain", "drain-best"), ("drain-2", "drain-best-2")):
-            if default in summary[system]:
-                summary[system].setdefault(best, summary[system][default])
+    for system in systems:
+        found = {workload: _median(entries) for workload, entries in runs[system.name].items()}
+        same: dict[str, str] = {}
+        if dict(system.default) == dict(system.best):
+            same |= {"drain-best": "drain", "drain-best-2": "drain-2"}
+        if system.batch is not None and dict(system.batch) == dict(system.best):
+            same["batch"] = "drain-best"
+        found |= {name: found[taken] for name, taken in same.items() if taken in found}
+        summary[system.name] = found
     return summary
 
 
@@ -63,7 +67,7 @@ def _median(entries: list[dict[str, Any]]) -> dict[str, Any]:
 def line(entry: dict[str, Any]) -> str:
     """One entry in a few words, for the terminal."""
     if "error" in entry:
-        return f"FAILED {entry['error'][-300:]}"
+        return f"FAILED {entry['error'].splitlines()[-1][-300:]}"
     words = []
     for key, value in entry.items():
         if isinstance(value, bool):

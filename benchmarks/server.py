@@ -73,7 +73,9 @@ def running(binaries: Path, parent: Path) -> Iterator[Server]:
     for name, value in options.items():
         command += ["-c", f"{name}={value}"]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, user=account, cwd=home, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, user=account, cwd=home, stdout=output, stderr=output, start_new_session=True
+        )
     server = Server(binaries, data, log, port, process.pid)
     try:
         _wait_until_ready(server, process)

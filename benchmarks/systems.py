@@ -58,6 +58,21 @@ _PG_BOSS_BEST: Settings = {
 
 SYSTEMS: tuple[System, ...] = (
     System(
+        name="rowlock",
+        store=Store.POSTGRESQL,
+        runtime=Runtime.ROWLOCK,
+        adapter="rowlock_peer",
+        package="rowlock",
+        unsettled="""SELECT
+            (SELECT count(*) FROM rowlock.ready WHERE queue = 'default' AND limit_key IS NULL AND priority = 100)
+            + (SELECT count(*) FROM rowlock.delayed)
+            + (SELECT count(*) FROM rowlock.running r CROSS JOIN LATERAL
+                (SELECT priority FROM rowlock.jobs j WHERE j.id = r.job_id OFFSET 0) j WHERE j.priority = 100)""",
+        batch={"batch": True},
+        supervised=True,
+        note="logged at its default level; a supervisor process beside the workers, its CPU counted",
+    ),
+    System(
         name="procrastinate",
         store=Store.POSTGRESQL,
         runtime=Runtime.PEERS,
@@ -82,8 +97,9 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="awa_peer",
         package="awa-pg",
-        unsettled="""SELECT coalesce((SELECT sum(claimed_count) FROM awa.ready_claim_attempt_batches WHERE priority = 2), 0)
-            - coalesce((SELECT sum(completed_count) FROM awa.receipt_completion_batches WHERE priority = 2), 0)""",
+        unsettled="""SELECT
+            (SELECT coalesce(sum(claimed_count), 0) FROM awa.ready_claim_attempt_batches WHERE priority = 2)
+            - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches WHERE priority = 2)""",
         best={"queue": {"max_workers": 500}, "uvloop": True},
         latency={"uvloop": True},
     ),
@@ -95,7 +111,7 @@ SYSTEMS: tuple[System, ...] = (
         package="graphile-worker",
         unsettled="""SELECT count(*) FROM graphile_worker._private_jobs
             WHERE id > (SELECT coalesce(max(id), 0) FROM graphile_worker._private_jobs WHERE priority = 10)""",
-        best={"concurrentJobs": 100, "maxPoolSize": 10, "localQueue": {"size": 1000}, "completeJobBatchDelay": 10},
+        best={"concurrentJobs": 200, "maxPoolSize": 10, "localQueue": {"size": 2000}, "completeJobBatchDelay": 10},
         latency={"concurrentJobs": 10, "maxPoolSize": 12},
         note="deletes finished jobs",
     ),
@@ -111,6 +127,20 @@ SYSTEMS: tuple[System, ...] = (
         best=_PG_BOSS_BEST,
         batch=_PG_BOSS_BEST,
         note="its handler always takes an array; on a full store the last batch's acknowledgement is not waited for",
+    ),
+    System(
+        name="rowlock-sqlite",
+        store=Store.SQLITE,
+        runtime=Runtime.ROWLOCK,
+        adapter="rowlock_peer",
+        package="rowlock",
+        unsettled="""SELECT
+            (SELECT count(*) FROM ready WHERE queue = 'default' AND limit_key = '' AND priority = 100)
+            + (SELECT count(*) FROM delayed)
+            + (SELECT count(*) FROM running r CROSS JOIN jobs j ON j.id = r.job_id WHERE j.priority = 100)""",
+        batch={"batch": True},
+        supervised=True,
+        note="synchronous=FULL, its default",
     ),
     System(
         name="huey",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.bars import Summary
-from benchmarks.systems import Store, System
+from benchmarks.systems import System
 
 _RATES = (
     ("one", "one by one"),
@@ -50,13 +50,16 @@ def _heading(about: dict[str, Any]) -> str:
     server = f"PostgreSQL {about['postgresql']}" if "postgresql" in about else "no PostgreSQL"
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     settings = ", ".join(f"{name}={value}" for name, value in about.get("postgresql_settings", {}).items())
-    return (
-        f"# Rowlock beside other job queues\n\nCommit {about['commit']}, {about['date']}, {about['minutes']} minutes. "
-        f"{about['cpu']}, {about['memory']}, {about['system']}, {about['filesystem']}. Python {about['python']}, "
-        f"Node {about.get('node', 'absent')}, {server} ({settings or 'not started'}), SQLite {about['sqlite']['peers']} "
-        f"for the peers. {versions}.\n\n"
-        "Repeat it with `make bench` (`python -m benchmarks`); a short one with `python -m benchmarks --quick`.\n"
-    )
+    lines = [
+        "# Rowlock beside other job queues\n",
+        f"Commit {about['commit']}, {about['date']}, {about['minutes']} minutes, load {about['load']} at the start.",
+        f"{about['cpu']}, {about['memory']}, {about['system']}, {about['filesystem']}.",
+        f"{server} ({settings}), Python {about['python']}, Node {about.get('node', 'absent')},",
+        f"SQLite {about['sqlite']} for the peers.",
+        f"{versions}.\n",
+        "Repeat it with `make bench` (`python -m benchmarks`); a short one with `python -m benchmarks --quick`.\n",
+    ]
+    return "\n".join(lines)
 
 
 def _bars(verdicts: list[dict[str, Any]]) -> str:
@@ -100,8 +103,8 @@ def _depth(summary: Summary, systems: list[System], about: dict[str, Any]) -> st
                 filled.get("how", system.note if not system.fills else ""),
             ]
         )
-    head = ["system", "waiting", "finished", "jobs/s", "of the plain drain", "old transaction, jobs/s", "of that", "how filled"]
-    return _table(head, rows)
+    titles = ["waiting", "finished", "jobs/s", "÷ plain drain", "old transaction, jobs/s", "÷ without it", "how filled"]
+    return _table(["system", *titles], rows)
 
 
 def _costs(summary: Summary, systems: list[System]) -> str:
@@ -120,23 +123,23 @@ def _costs(summary: Summary, systems: list[System]) -> str:
 def _method(systems: list[System], about: dict[str, Any]) -> str:
     plan = about["plan"]
     lines = [
-        f"- Every figure is the median of {plan['repeat']}; the systems take turns. Statements and idle are taken once.",
-        f"- A drain has {plan['drained']:,} jobs a process; it counts from the moment all processes are at work (the first "
-        "handler's start) until the store holds nothing unacknowledged.",
-        f"- ᶜ stopped after {plan['drain_seconds_max']:g} s, rate of what was started by then. ! a job ran twice.",
-        "- The job appends 24 bytes (number, monotonic ns, process) to a file on tmpfs; the driver counts in that file.",
-        "- Before each drain: ANALYZE and CHECKPOINT. The WAL therefore has the page images that follow a checkpoint.",
-        "- Commits: pg_stat_database.xact_commit from before the worker starts until after it stopped, all its own included.",
-        "- Statements: lines of the server's log with log_statement=all, in a drain of its own that is not timed.",
+        f"- Every figure is the median of {plan['repeat']}, the systems taking turns; statements and idle once.",
+        f"- A drain has {plan['drained']:,} jobs a process, counted from the first handler's start (of the process",
+        "  that is last to begin) until the store holds nothing unacknowledged.",
+        f"- ᶜ stopped after {plan['drain_seconds_max']:g} s: the rate of what was started by then. ! a job ran twice.",
+        "- The job appends 24 bytes (number, monotonic ns, process) to a file on tmpfs, in which the driver counts.",
+        "- Before each drain ANALYZE and CHECKPOINT: the WAL has the page images that follow a checkpoint.",
+        "- Commits: pg_stat_database.xact_commit from before the worker starts until after it has stopped.",
+        "- Statements: the server's log with log_statement=all, in drains of their own that are not timed.",
         "- CPU: /proc schedstat of the process trees, from the first handler's start until all is acknowledged.",
         "- Old transaction: REPEATABLE READ with an xid, opened before the jobs are enqueued; on SQLite an open read.",
-        f"- Latency: {plan['latency_jobs']} jobs at {plan['latency_per_second']}/s, from the call of enqueue to the handler.",
+        f"- Latency: {plan['latency_jobs']} jobs at {plan['latency_per_second']}/s, from the call to the handler.",
         "",
     ]
-    rows = [
-        [s.name, *(_words(about["settings"].get(s.name, {}).get(key)) for key in ("default", "best", "latency")), s.note]
-        for s in systems
-    ]
+    rows = []
+    for system in systems:
+        given = about["settings"].get(system.name, {})
+        rows.append([system.name, *(_words(given.get(key)) for key in ("default", "best", "latency")), system.note])
     return "\n".join(lines) + "\n" + _table(["system", "default", "best", "for latency", "note"], rows)
 
 

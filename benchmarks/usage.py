@@ -31,7 +31,7 @@ class Usage:
 def cpu(clients: list[int], server: int | None) -> Usage:
     """What the process trees under these pids, under the server and under this process have used."""
     parents = _parents()
-    roots = {os.getpid(): "driver"} | {pid: "client" for pid in clients}
+    roots = {os.getpid(): "driver"} | dict.fromkeys(clients, "client")
     if server is not None:
         roots[server] = "server"
     used = {"client": 0, "server": 0, "driver": 0}
@@ -42,10 +42,18 @@ def cpu(clients: list[int], server: int | None) -> Usage:
     return Usage(used["client"], used["server"], used["driver"], _machine_ns() - sum(used.values()))
 
 
-def tree(root: int) -> list[int]:
-    """This process and all that descend from it."""
+def tree(root: int) -> dict[int, str]:
+    """This process and all that descend from it, each with the moment it was started."""
     parents = _parents()
-    return [pid for pid in parents if _root(pid, parents, {root: ""}) == root]
+    return {pid: started(pid) for pid in parents if _root(pid, parents, {root: ""}) == root}
+
+
+def started(pid: int) -> str:
+    """When the process with this id was started, in the kernel's words; empty when there is none."""
+    try:
+        return _stat(str(pid))[19]
+    except OSError:
+        return ""
 
 
 def _root(pid: int, parents: dict[int, int], roots: dict[int, str]) -> int | None:

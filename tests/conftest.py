@@ -12,5 +12,6 @@ from postgres_server import PostgresServer
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for the whole session, started by the first test that asks for it; fast, not durable."""
-    with PostgresServer(fsync=False) as server:
+    # Compiling a statement that runs once takes longer than running it.
+    with PostgresServer(fsync=False, settings={"jit": "off"}) as server:
         yield server

@@ -1,5 +1,8 @@
 """awa-pg: a Rust engine under Python handlers, append-only storage, finished jobs kept as receipts."""
 
+# The package is installed in the peers' environment only.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
 from __future__ import annotations
 
 import asyncio
@@ -41,7 +44,7 @@ class Awa(Peer):
 
     async def fill(self, waiting: int, finished: int) -> dict[str, Any]:
         await self.enqueue_many(range(FILLER, FILLER + waiting), priority=4)
-        return {"waiting": waiting, "finished": 0, "how": "lowest priority; finished jobs cannot be put in from outside"}
+        return {"waiting": waiting, "finished": 0, "how": "lowest priority; no finished jobs"}
 
     def worker(self, processes: int) -> None:
         async def work() -> None:

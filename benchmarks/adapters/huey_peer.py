@@ -1,5 +1,8 @@
 """huey on SQLite: WAL and synchronous=FULL as it comes; a finished job is deleted, and so is a taken one."""
 
+# The package is installed in the peers' environment only.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,8 @@
 """litequeue: no worker of its own, so this is the loop of its documentation (pop, run, done)."""
 
+# The package is installed in the peers' environment only.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
 from __future__ import annotations
 
 import threading

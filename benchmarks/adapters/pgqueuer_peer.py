@@ -1,5 +1,8 @@
 """pgqueuer: batched claim and finish, finished jobs kept as rows of a log table."""
 
+# The package is installed in the peers' environment only.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
 from __future__ import annotations
 
 import asyncio
@@ -39,14 +42,16 @@ class PgQueuerPeer(Peer):
             await connection.execute("SET session_replication_role = replica")
             await connection.execute(
                 """INSERT INTO pgqueuer (priority, status, entrypoint, payload)
-                SELECT -10, 'queued', 'noop', convert_to(n::text, 'utf8') FROM generate_series($1::bigint, $2::bigint) n""",
+                SELECT -10, 'queued', 'noop', convert_to(n::text, 'utf8')
+                FROM generate_series($1::bigint, $2::bigint) n""",
                 FILLER,
                 FILLER + waiting - 1,
             )
             await connection.execute(
                 """INSERT INTO pgqueuer_log (job_id, status, priority, entrypoint, aggregated)
                 SELECT n, status::pgqueuer_status, 0, 'noop', true
-                FROM generate_series($1::bigint, $2::bigint) n, unnest(ARRAY['queued', 'picked', 'successful']) status""",
+                FROM generate_series($1::bigint, $2::bigint) n,
+                    unnest(ARRAY['queued', 'picked', 'successful']) status""",
                 FILLER,
                 FILLER + finished - 1,
             )

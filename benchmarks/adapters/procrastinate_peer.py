@@ -1,5 +1,8 @@
 """procrastinate: one claim and one finish per job, finished jobs and their events kept."""
 
+# The package is installed in the peers' environment only.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
 from __future__ import annotations
 
 import asyncio

@@ -12,7 +12,7 @@ from rowlock.blocking import Blocking
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import JobNotFound, JobNotRetryable, SettingsError
 from rowlock.jobs.engine import Engine
-from rowlock.jobs.enqueue import Enqueuer
+from rowlock.jobs.enqueue import Enqueuer, Options
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import Registry, checked_name, make_type
@@ -28,7 +28,6 @@ from rowlock.storage.records import (
     JobFilter,
     JobRecord,
     Limit,
-    NewJob,
     Page,
     Receipt,
     Status,
@@ -179,23 +178,13 @@ class Rowlock:
 
         Raises UnknownJobType, BadPayload, PayloadTooLarge, QueueFull, or DuplicateJob; then nothing was enqueued.
         """
+        options = Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key)
         engine = self.engine
-        new = engine.enqueuer.prepare(
-            type_name,
-            payload or {},
-            queue=queue,
-            priority=priority,
-            delay_seconds=delay_seconds,
-            at=at,
-            max_attempts=max_attempts,
-            company_id=company_id,
-            unique=unique,
-            limit_key=limit_key,
-        )
+        if connection is not None and not self.settings.resilient:
+            return (await engine.enqueuer.submit_many([(type_name, payload or {})], options, connection))[0]
+        (new,) = engine.enqueuer.prepare_many([(type_name, payload or {})], options)
         if self.settings.resilient:
             return await run_now(engine, new, logs.get())
-        if connection is not None:
-            return (await engine.enqueuer.submit_many([new], connection))[0]
         return await engine.enqueuer.submit(new)
 
     async def enqueue_many(
@@ -203,18 +192,16 @@ class Rowlock:
     ) -> list[Receipt]:
         """Record all these (type, payload) jobs or none, in one transaction; the options apply to each."""
         engine = self.engine
-        prepare = engine.enqueuer.prepare
-        made = [prepare(type_name, payload, **options) for type_name, payload in jobs]
         if self.settings.resilient:
+            made = engine.enqueuer.prepare_many(jobs, Options(**options))
             return [await run_now(engine, new, logs.get()) for new in made]
-        return await engine.enqueuer.submit_many(made, connection)
+        return await engine.enqueuer.submit_many(jobs, Options(**options), connection)
 
     def enqueue_on(self, connection: Any, jobs: Iterable[tuple[str, dict[str, Any]]], **options: Any) -> list[Receipt]:
         """Enqueue through a synchronous connection of the caller's, in this thread and in its transaction."""
         store = open_store(self.settings, self.clock)
         enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
-        made: list[NewJob] = [enqueuer.prepare(type_name, payload, **options) for type_name, payload in jobs]
-        return store.enqueue_blocking(made, connection)
+        return store.enqueue_blocking(enqueuer.prepare_many(jobs, Options(**options)), connection)
 
     # -- operators ---------------------------------------------------------------------------------
 

@@ -67,6 +67,11 @@ class Rig(ABC):
         await store.migrate()
         return store
 
+    async def empty(self, store: Store) -> Store:
+        """An open, empty store again, after the test is done with this one."""
+        await self.dispose()
+        return await self.make(store.clock)
+
     async def make_bare(self, clock: Clock) -> Store:
         """An open store without a schema."""
         self.url = await self.new_place()
@@ -165,9 +170,16 @@ class PostgresRig(Rig):
             self._migrated[server] = self.url
             return store
         self.url = self._migrated[server]
+        self._clean()
+        return await self.another(clock)
+
+    async def empty(self, store: Store) -> Store:
+        self._clean()
+        return store
+
+    def _clean(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(self._CLEAN)
-        return await self.another(clock)
 
     def nowhere(self, clock: Clock) -> Store:
         return self.store_at(f"postgresql://postgres:{PASSWORD}@127.0.0.1:1/nowhere", clock)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from rowlock.errors import BadPayload, DuplicateJob, QueueFull
-from rowlock.ids import uuid7
+from rowlock.ids import uuid7, uuid7s
 from rowlock.jobs.payload import encode, fingerprint
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.jobs.registry import JobType, Registry, checked_name
@@ -36,62 +39,51 @@ class Enqueuer:
         self._flusher: asyncio.Task[None] | None = None
         self._gates: dict[str, _Gate] = {}
 
-    def prepare(
-        self,
-        type_name: str,
-        payload: dict[str, Any],
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        delay_seconds: float = 0.0,
-        at: datetime | None = None,
-        max_attempts: int | None = None,
-        company_id: str | None = None,
-        unique: Unique | None = None,
-        limit_key: str | None = None,
-        job_id: str | None = None,
-    ) -> NewJob:
+    def prepare(self, type_name: str, payload: dict[str, Any], **options: Any) -> NewJob:
         """A job ready for the store; raises for an unknown type or a payload that its handler would not take."""
+        return self._mould(type_name, Options(**options)).cast(payload, uuid7())
+
+    def prepare_many(self, jobs: Iterable[tuple[str, dict[str, Any]]], options: Options) -> list[NewJob]:
+        """The same for many, with what they have in common worked out once."""
+        given = list(jobs)
+        moulds: dict[str, _Mould] = {}
+        made = []
+        for (type_name, payload), job_id in zip(given, uuid7s(len(given)), strict=True):
+            mould = moulds.get(type_name)
+            if mould is None:
+                mould = moulds[type_name] = self._mould(type_name, options)
+            made.append(mould.cast(payload, job_id))
+        return made
+
+    def _mould(self, type_name: str, options: Options) -> _Mould:
         declared = self._registry.require(type_name) if self._strict else self._registry.get(type_name)
-        text = encode(payload, type_name, self._settings.payload_bytes_max)
-        if declared is not None and declared.arguments is not None:
-            declared.arguments(text)
-        if queue is None:
-            queue = declared.queue if declared else self._settings.queue
-        else:
-            checked_name(queue, "queue")
+        options.check(type_name)
+        settings = self._settings
+        priority, max_attempts = options.priority, options.max_attempts
         if priority is None:
             priority = declared.priority if declared else 100
-        elif not PRIORITY_RANGE[0] <= priority <= PRIORITY_RANGE[1]:
-            raise BadPayload(
-                f"{type_name}: priority {priority} is not within {PRIORITY_RANGE[0]} to {PRIORITY_RANGE[1]}"
-            )
-        if not 0.0 <= delay_seconds <= DELAY_SECONDS_MAX:
-            raise BadPayload(f"{type_name}: delay_seconds must be 0 to {DELAY_SECONDS_MAX:.0f}, not {delay_seconds}")
-        if at is not None and at.tzinfo is None:
-            raise BadPayload(f"{type_name}: `at` needs a time zone, for example datetime.now(UTC) + timedelta(hours=1)")
         if max_attempts is None:
-            max_attempts = declared.retry.max_attempts if declared else self._settings.max_attempts
-        elif not 1 <= max_attempts <= 1_000:
-            raise BadPayload(f"{type_name}: max_attempts must be 1 to 1000, not {max_attempts}")
-        if unique is None and declared is not None:
-            unique = declared.unique
-        if limit_key is None and declared is not None and declared.limit is not None:
-            limit_key = _limit_key(declared, payload)
-        return NewJob(
-            job_id or uuid7(),
+            max_attempts = declared.retry.max_attempts if declared else settings.max_attempts
+        unique = options.unique or (declared and declared.unique)
+        return _Mould(
             type_name,
-            text.decode(),
-            queue,
-            priority,
-            max_attempts,
-            declared.visibility_ms if declared else self._settings.visibility_ms,
-            delay_seconds,
-            at,
-            company_id if company_id is not None else _company(payload),
-            limit_key,
-            trace.current(),
-            None if unique is None else _unique_key(unique, type_name, payload),
+            declared,
+            settings.payload_bytes_max,
+            unique or None,
+            options.company_id,
+            options.limit_key,
+            NewJob(
+                "",
+                type_name,
+                "",
+                options.queue or (declared.queue if declared else settings.queue),
+                priority,
+                max_attempts,
+                declared.visibility_ms if declared else settings.visibility_ms,
+                options.delay_seconds,
+                options.at,
+                trace=trace.current(),
+            ),
         )
 
     async def submit(self, job: NewJob) -> Receipt:
@@ -103,11 +95,33 @@ class Enqueuer:
             self._flusher = asyncio.create_task(self._flush())
         return await done
 
-    async def submit_many(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
-        """Record all of these or none."""
-        for queue in {job.queue for job in jobs}:
-            await self._check_room(queue, sum(job.queue == queue for job in jobs))
-        return await self._store.enqueue(jobs, connection)
+    async def submit_many(
+        self, jobs: Iterable[tuple[str, dict[str, Any]]], options: Options, connection: Any = None
+    ) -> list[Receipt]:
+        """Record all of these or none. A large number goes piece by piece in one transaction, each made ready
+        while the store works on the one before."""
+        source = iter(jobs)
+        size = self._settings.enqueue_max
+        first = self.prepare_many(islice(source, size), options)
+        await self._check_rooms(first)
+        if connection is not None:
+            rest = self.prepare_many(source, options)
+            await self._check_rooms(rest)
+            return await self._store.enqueue(first + rest, connection)
+        if len(first) < size:
+            return await self._store.enqueue(first)
+        receipts: list[Receipt] = []
+        async with self._store.transaction() as transaction:
+            piece = first
+            while piece:
+                sending = asyncio.create_task(transaction.enqueue(piece))
+                try:
+                    await asyncio.sleep(0)
+                    piece = self.prepare_many(islice(source, size), options)
+                    await self._check_rooms(piece)
+                finally:
+                    receipts += await sending
+        return receipts
 
     async def _flush(self) -> None:
         while self._pending:
@@ -136,12 +150,76 @@ class Enqueuer:
                 else:
                     done.set_result(receipt)
 
+    async def _check_rooms(self, jobs: Sequence[NewJob]) -> None:
+        for queue, adding in Counter(job.queue for job in jobs).items():
+            await self._check_room(queue, adding)
+
     async def _check_room(self, queue: str, adding: int) -> None:
         gate = self._gates.get(queue)
         if gate is None:
             profile = self._profiles.get(queue)
             gate = self._gates[queue] = _Gate(queue, (profile and profile.size_max) or self._settings.queue_size_max)
         await gate.admit(self._store, adding)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may say about the jobs of one call; what is None comes from the type, then from the settings."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay_seconds: float = 0.0
+    at: datetime | None = None
+    max_attempts: int | None = None
+    company_id: str | None = None
+    unique: Unique | None = None
+    limit_key: str | None = None
+
+    def check(self, what: str) -> None:
+        """Raise BadPayload for a value that no store takes."""
+        low, high = PRIORITY_RANGE
+        if self.priority is not None and not low <= self.priority <= high:
+            raise BadPayload(f"{what}: priority must be {low} to {high}, not {self.priority}")
+        if not 0.0 <= self.delay_seconds <= DELAY_SECONDS_MAX:
+            raise BadPayload(f"{what}: delay_seconds must be 0 to {DELAY_SECONDS_MAX:.0f}, not {self.delay_seconds}")
+        if self.at is not None and self.at.tzinfo is None:
+            raise BadPayload(f"{what}: `at` needs a time zone, for example datetime.now(UTC) + timedelta(hours=1)")
+        if self.max_attempts is not None and not 1 <= self.max_attempts <= 1_000:
+            raise BadPayload(f"{what}: max_attempts must be 1 to 1000, not {self.max_attempts}")
+        for name in ("queue", "company_id", "limit_key"):
+            if (value := getattr(self, name)) is not None:
+                checked_name(value, name)
+        if self.unique is not None and self.unique.key is not None:
+            checked_name(self.unique.key, "unique key")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mould:
+    """What the jobs of one type and one call have in common."""
+
+    type_name: str
+    declared: JobType | None
+    bytes_max: int
+    unique: Unique | None
+    company_id: str | None
+    limit_key: str | None
+    blank: NewJob
+
+    def cast(self, payload: dict[str, Any], job_id: str) -> NewJob:
+        """One job: the payload checked, encoded and, where asked for, fingerprinted."""
+        declared, b = self.declared, self.blank
+        text = encode(payload, self.type_name, self.bytes_max)
+        limit_key = self.limit_key
+        if declared is not None:
+            if declared.arguments is not None:
+                declared.arguments(text)
+            if limit_key is None and declared.limit is not None:
+                limit_key = _limit_key(declared, payload)
+        unique = None if self.unique is None else _unique_key(self.unique, self.type_name, payload)
+        company = self.company_id or _company(payload)
+        return NewJob(
+            job_id, b[1], text.decode(), b[3], b[4], b[5], b[6], b[7], b[8], company, limit_key, b[11], unique
+        )
 
 
 class _Gate:

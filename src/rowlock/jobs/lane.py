@@ -113,18 +113,17 @@ class Lane:
         """A handler returned."""
         self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
         self._claimed_at.pop(settlement.job_id, None)
-        self.settler.succeeded[type_name] += 1
-        self.settler.add(settlement)
+        self.settler.add(settlement, type_name)
 
     def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
         """A handler completed its job in a transaction of its own."""
         self._claimed_at.pop(job_id, None)
         self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
 
-    def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement, type_name: str) -> None:
         """A handler raised, or a job is given back."""
         self._claimed_at.pop(settlement.job_id, None)
-        self.settler.add(settlement)
+        self.settler.add(settlement, type_name)
         self._wake.set()  # what a limit held back may go now
 
     @property
@@ -174,7 +173,7 @@ class Lane:
         return min(max(self.size.buffer_max, self._unit), int(ahead))
 
     def _room(self) -> int:
-        """How many to ask for: free runners, and as many ahead as will start soon; nothing until half of that is used."""
+        """How many to ask for: free runners, and as many ahead as will start soon; 0 until half of those are used."""
         ahead = self._ahead = min(self._ahead, self._ahead_max())
         free = min(len(self._waiters), self.size.concurrency)
         if free == 0 and len(self._buffer) * 2 > ahead:
@@ -234,7 +233,7 @@ class Lane:
     def give_back(self, *jobs: Claimed) -> None:
         """Return jobs with their attempt not spent."""
         for job in jobs:
-            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE))
+            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE), job.type)
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""

@@ -176,7 +176,7 @@ class Runner:
             if settlement is not None:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
-                lane.settle(settlement)
+                lane.settle(settlement, job.type)
 
 
 def _result(result: Any, claimed: Claimed, bytes_max: int) -> str:

@@ -22,14 +22,15 @@ class Settler:
         self._batch_max = batch_max
         self._log = log
         self._pending: list[Settlement] = []
+        self._types: list[str] = []  # of the pending ones, in the same order
         self._pauses: list[tuple[str, float]] = []
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self.succeeded: Counter[str] = Counter()  # by type, since the last line about it
 
-    def add(self, settlement: Settlement) -> None:
+    def add(self, settlement: Settlement, type_name: str) -> None:
         self._pending.append(settlement)
+        self._types.append(type_name)
         if not self._work.is_set():
             self._work.set()
             self._idle.clear()
@@ -50,14 +51,15 @@ class Settler:
         """Settle until cancelled. A store that is away is waited for: the supervisor keeps the leases meanwhile."""
         failures = 0
         batch: list[Settlement] = []
+        types: list[str] = []
         while True:
             if not batch:
                 if not self._pending:
                     self._work.clear()
                     self._idle.set()
                     await self._work.wait()
-                batch = self._pending[: self._batch_max]
-                del self._pending[: len(batch)]
+                batch, types = self._pending[: self._batch_max], self._types[: self._batch_max]
+                del self._pending[: len(batch)], self._types[: len(batch)]
             try:
                 while self._pauses:
                     await self._store.pause_key(*self._pauses[0])
@@ -72,7 +74,7 @@ class Settler:
                 await asyncio.sleep(delay)
                 continue
             failures = 0
-            self._tell(batch, lost)
+            self._tell(batch, types, lost)
             batch = []
 
     async def _really_lost(self, batch: list[Settlement], lost: list[JobId]) -> list[JobId]:
@@ -85,7 +87,7 @@ class Settler:
                 gone.append(job_id)
         return gone
 
-    def _tell(self, batch: list[Settlement], lost: list[JobId]) -> None:
+    def _tell(self, batch: list[Settlement], types: list[str], lost: list[JobId]) -> None:
         if lost:
             self._log.warning(
                 "lease.lost", jobs=lost, reason="another attempt owns these jobs; their results were not recorded"
@@ -93,17 +95,22 @@ class Settler:
         missing = set(lost)
         done = [s[0] for s in batch if s[2] == 1 and s[0] not in missing]
         if done:
-            types, self.succeeded = dict(self.succeeded), Counter()
-            self._log.info("job.succeeded", count=len(done), types=types, jobs=done)
+            kinds = Counter(types if len(done) == len(batch) else _of(batch, types, missing))
+            self._log.info("job.succeeded", count=len(done), types=dict(kinds), jobs=done)
         if len(done) + len(missing) == len(batch):
             return
-        for settlement in batch:
+        for settlement, type_name in zip(batch, types, strict=True):
             if settlement.outcome == Outcome.SUCCEEDED or settlement.job_id in missing:
                 continue
             event, level = _EVENTS[settlement.outcome]
-            getattr(self._log, level)(
-                event, job=settlement.job_id, reason=settlement.error, again_in_seconds=settlement.delay_seconds
-            )
+            more = {} if settlement.outcome <= Outcome.CANCELLED else {"again_in_seconds": settlement.delay_seconds}
+            getattr(self._log, level)(event, job=settlement.job_id, type=type_name, reason=settlement.error, **more)
+
+
+def _of(batch: list[Settlement], types: list[str], missing: set[JobId]) -> list[str]:
+    """The types of those that succeeded."""
+    pairs = zip(batch, types, strict=True)
+    return [type_name for s, type_name in pairs if s.outcome == Outcome.SUCCEEDED and s.job_id not in missing]
 
 
 _EVENTS: dict[int, tuple[str, str]] = {

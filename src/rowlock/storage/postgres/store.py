@@ -109,7 +109,8 @@ class PostgresStore(Schema, Operators):
             last = (rows[-1][5], rows[-1][11], rows[-1][9]) if rows else (0, 0, None)
             if not scan.end(len(rows), limit, last[:2], last[2]):
                 break
-        return [Claimed._make(row[:11]) for row in map(tuple, rows)]
+        make = tuple.__new__  # what Claimed._make does, without its check, once per job
+        return [make(Claimed, row[:11]) for row in rows]
 
     async def glance(self, queues: Sequence[str]) -> list[Glance]:
         rows = await self._connections.fetch("glance", list(queues), self._now)

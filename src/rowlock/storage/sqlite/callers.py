@@ -75,7 +75,7 @@ class Sqlite3Caller:
 
 def caller_of(connection: Any, opened: Path | None) -> Caller:
     """The caller's connection, ready for our statements; `opened` is the file that this process has open in a store."""
-    if isinstance(connection, apsw.Connection) and not connection.is_async:
+    if isinstance(connection, apsw.Connection) and not getattr(connection, "is_async", False):
         return ApswCaller(connection)
     if isinstance(connection, sqlite3.Connection):
         if opened is not None and _is_on(connection, opened):

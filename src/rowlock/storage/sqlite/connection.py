@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from rowlock.storage.sqlite.failures import BUSY_SECONDS, explained
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 
+BUSY_NAP_SECONDS = (0.0005, 0.004)
 CACHE_KIB = 16_384
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 GROUP_AT_MOST = 64
@@ -46,7 +49,7 @@ def connect(path: Path) -> apsw.Connection:
     except apsw.Error as error:
         raise explained(error, path) from error
     try:
-        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        connection.set_busy_handler(Patience())
         if connection.readonly("main"):
             raise apsw.ReadOnlyError
         if connection.pragma("journal_mode") != "wal":
@@ -59,6 +62,22 @@ def connect(path: Path) -> apsw.Connection:
         connection.close()
         raise explained(error, path) from error
     return connection
+
+
+class Patience:
+    """Waits for another process's write, a little at a time.
+
+    SQLite's own busy timeout sleeps up to 100 ms at a time, and so starves one of several busy processes.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def __call__(self, waits: int) -> bool:
+        if waits == 0:
+            self._until = time.monotonic() + BUSY_SECONDS
+        time.sleep(random.uniform(*BUSY_NAP_SECONDS))  # noqa: S311 - spreads the processes, hides nothing
+        return time.monotonic() < self._until
 
 
 class _Task:
@@ -91,12 +110,15 @@ class Line:
         self.path = path
         self.connection = connect(path)
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._closed = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"rowlock-{name}", daemon=True)
         self._thread.start()
 
     async def run(self, work: Work[T]) -> T:
         """Do the work on the connection, in its thread; driver errors come back explained."""
+        if self._closed:
+            raise StoreUnavailable(f"{self.path} is closed: open the store before using it")
         if os.getpid() != self._process:
             raise StoreUnavailable(f"{self.path} was opened before this process forked: open a store of its own here")
         task = _Task(work)
@@ -106,6 +128,7 @@ class Line:
 
     async def close(self) -> None:
         """Finish what was handed in, then let go of the file."""
+        self._closed = True
         self._tasks.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -124,7 +147,11 @@ class Line:
             task.answer(result)
 
     def _explained(self, error: BaseException) -> BaseException:
-        return explained(error, self.path) if isinstance(error, apsw.Error) else error
+        if not isinstance(error, apsw.Error):
+            return error
+        failure = explained(error, self.path)
+        failure.__cause__ = error
+        return failure
 
 
 class Reader(Line):
@@ -138,45 +165,49 @@ class Reader(Line):
             try:
                 return work(connection)
             finally:
-                connection.execute("COMMIT")
+                roll_back(connection)
 
         task.work = in_snapshot
         super()._do(task)
+
+
+Answer = tuple[_Task, object, BaseException | None]
 
 
 class Writer(Line):
     """All work that waits goes into one transaction: one fsync makes it durable, then each is answered."""
 
     def _serve(self) -> None:
-        task: _Task | None
-        while (task := self._tasks.get()) is not None:
+        task = self._tasks.get()
+        while task is not None:
             group = [task]
-            while len(group) < GROUP_AT_MOST and not self._tasks.empty():
-                if (task := self._tasks.get()) is None:
-                    break
+            while len(group) < GROUP_AT_MOST and not self._tasks.empty() and (task := self._tasks.get()) is not None:
                 group.append(task)
-            self._commit([member for member in group if not member.future.cancelled()])
-            if task is None:
-                break
+            self._do_together([member for member in group if not member.future.cancelled()])
+            if task is not None:
+                task = self._tasks.get()
         self.connection.close()
 
-    def _commit(self, group: list[_Task]) -> None:
-        answers: list[tuple[_Task, object, BaseException | None]] = []
+    def _do_together(self, group: list[_Task]) -> None:
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            for task in group:
-                answers.append((task, *self._attempt(task, alone=len(group) == 1)))
-            if self.connection.in_transaction:
-                self.connection.execute("COMMIT")
+            answers = self._commit(group)
         except BaseException as error:
-            # Whatever was done in this transaction is undone, also for those whose own part went well.
+            # What was done in this transaction is undone, also for those whose own part went well.
             answers = [(task, None, self._explained(error)) for task in group]
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
         for task, result, failure in answers:
             task.answer(result, failure)
 
-    def _attempt(self, task: _Task, alone: bool) -> tuple[object, BaseException | None]:
+    def _commit(self, group: list[_Task]) -> list[Answer]:
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            answers = [self._part(task, alone=len(group) == 1) for task in group]
+            if self.connection.in_transaction:
+                self.connection.execute("COMMIT")
+            return answers
+        finally:
+            roll_back(self.connection)
+
+    def _part(self, task: _Task, alone: bool) -> Answer:
         """Do one task's part; undo it alone when it fails, unless SQLite has undone everything already."""
         if not alone:
             self.connection.execute("SAVEPOINT part")
@@ -186,10 +217,10 @@ class Writer(Line):
             if not self.connection.in_transaction:
                 raise
             self.connection.execute("ROLLBACK" if alone else "ROLLBACK TO part; RELEASE part")
-            return None, self._explained(error)
+            return task, None, self._explained(error)
         if not alone:
             self.connection.execute("RELEASE part")
-        return result, None
+        return task, result, None
 
 
 def roll_back(connection: apsw.Connection) -> None:

@@ -27,7 +27,7 @@ _UNAVAILABLE = {
     apsw.SQLITE_PERM: "{path} may not be opened: give this user permission on the file and on its folder",
     apsw.SQLITE_AUTH: "{path} may not be opened: give this user permission on the file and on its folder",
     apsw.SQLITE_FULL: "no space is left for {path}: free some on its disk and try again; nothing was recorded",
-    apsw.SQLITE_IOERR: "the disk of {path} failed or is full ({error}): check both; nothing was recorded",
+    apsw.SQLITE_IOERR: "the disk of {path} failed or is full ({error}): check both before trying again",
     apsw.SQLITE_CANTOPEN: "{path} cannot be opened: check that its folder exists and that this user may write in it",
     apsw.SQLITE_NOTADB: "{path} is not a SQLite database: point the URL at another file",
     apsw.SQLITE_CORRUPT: "{path} is damaged ({error}): stop all workers and restore it from a backup",

@@ -17,7 +17,9 @@ from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.sqlite.sql import run
 
 POLL_SECONDS = 0.005
-IDLE_POLL_SECONDS = 0.02
+BUSY_POLL_SECONDS = 0.002  # up to a second after a commit, when more are likely
+BUSY_UNTIL_SECONDS = 1.0
+IDLE_POLL_SECONDS = 0.02  # when nothing has happened for a minute
 IDLE_AFTER_SECONDS = 60.0
 ANY_QUEUE = "*"
 
@@ -65,10 +67,15 @@ def _watch(path: Path, tell: Wake, stop: threading.Event) -> None:
                 # Also at the start: what came before the first look must not wait for the next commit.
                 seen, changed_at = version, time.monotonic()
                 told = _tell(connection, tell, told)
-            idle = time.monotonic() - changed_at > IDLE_AFTER_SECONDS
-            pause = IDLE_POLL_SECONDS if idle else POLL_SECONDS
+            pause = _pause(time.monotonic() - changed_at)
     finally:
         connection.close()
+
+
+def _pause(quiet_seconds: float) -> float:
+    if quiet_seconds < BUSY_UNTIL_SECONDS:
+        return BUSY_POLL_SECONDS
+    return POLL_SECONDS if quiet_seconds < IDLE_AFTER_SECONDS else IDLE_POLL_SECONDS
 
 
 def _tell(connection: apsw.Connection, tell: Wake, told: set[Row]) -> set[Row]:

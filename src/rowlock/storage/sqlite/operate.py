@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from rowlock.ids import is_uuid
 from rowlock.storage.records import (
     CancelResult,
     JobFilter,
@@ -35,7 +36,9 @@ _BY_STATUS = {
 
 
 def get(connection: apsw.Connection, job_id: JobId) -> JobRecord | None:
-    found = run(connection, "get", {"job_id": job_id})
+    if not is_uuid(job_id):
+        return None
+    found = run(connection, "get", {"job_id": job_id.lower()})
     return job_record(found[0]) if found else None
 
 
@@ -53,13 +56,15 @@ def count(connection: apsw.Connection, where: JobFilter, at_most: int) -> int:
 
 
 def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult:
-    asked = {"job_id": job_id}
+    if not is_uuid(job_id):
+        return CancelResult.NOT_FOUND
+    asked = {"job_id": job_id.lower()}
     waiting = run(connection, "cancel_ready", asked)
     waiting += run(connection, "cancel_delayed", asked)
     for seq, lease, attempt, deaths in waiting:
         ending = (seq, int(Outcome.CANCELLED), lease, attempt, deaths, None, now, None, "cancelled before it started")
         run(connection, "finish", ending)
-        run(connection, "release_key", {"job_id": job_id, "seq": seq})
+        run(connection, "release_key", {**asked, "seq": seq})
         return CancelResult.CANCELLED
     if run(connection, "request_cancel", asked):
         return CancelResult.REQUESTED
@@ -152,7 +157,7 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "type": where.type,
         "queue": where.queue,
         "company_id": where.company_id,
-        "ids": None if where.ids is None else json_text(list(where.ids)),
+        "ids": None if where.ids is None else json_text([id.lower() for id in where.ids if is_uuid(id)]),
     }
     return [seq for (seq,) in run(connection, name, asked)]
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import apsw
 
 from rowlock.clock import Clock
-from rowlock.errors import StoreUnavailable
 from rowlock.storage.base import Wake
 from rowlock.storage.records import (
     CancelResult,
@@ -39,7 +38,7 @@ from rowlock.storage.records import (
 )
 from rowlock.storage.sqlite import claim, examine, listen, operate, retain, schema, settle
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
-from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of, roll_back
+from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
 from rowlock.storage.sqlite.rows import duration_micros, micros
@@ -50,6 +49,9 @@ from rowlock.storage.statements import statements
 SQL = statements("sqlite")
 T = TypeVar("T")
 Work = Callable[[apsw.Connection, int], T]  # a connection, and the time
+
+IDLE_AT_MOST = 4
+"""How many connections are kept for the next transactions."""
 
 
 class SqliteStore:
@@ -62,15 +64,17 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._idle: list[Line] = []
+        self._opening = asyncio.Lock()
         self._round = claim.Round()
 
     # -- life of the store ---------------------------------------------------------------------
 
     async def open(self) -> None:
-        if self._writer is None:
-            self._writer = await asyncio.to_thread(Writer, self.path, "writer")
-        if self._reader is None:
-            self._reader = await asyncio.to_thread(Reader, self.path, "reader")
+        async with self._opening:
+            if self._writer is None:
+                self._writer = await asyncio.to_thread(Writer, self.path, "writer")
+            if self._reader is None:
+                self._reader = await asyncio.to_thread(Reader, self.path, "reader")
 
     async def close(self) -> None:
         lines = [line for line in (self._reader, *self._idle, self._writer) if line is not None]
@@ -135,13 +139,23 @@ class SqliteStore:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        if self._writer is None:
+            await self.open()
         line = self._idle.pop() if self._idle else await asyncio.to_thread(Line, self.path, "transaction")
+        transaction = SqliteTransaction(line, self._now)
         try:
-            await line.run(lambda connection: connection.execute("BEGIN IMMEDIATE"))
-            yield SqliteTransaction(line, self._now)
-            await line.run(lambda connection: connection.execute("COMMIT"))
+            await transaction.begin()
+            yield transaction
+            await transaction.commit()
         finally:
-            await line.run(roll_back)
+            # Shielded: who is cancelled twice must not leave the write lock behind.
+            await asyncio.shield(self._end(transaction))
+
+    async def _end(self, transaction: SqliteTransaction) -> None:
+        line = await transaction.end()
+        if self._writer is None or len(self._idle) >= IDLE_AT_MOST:
+            await line.close()
+        else:
             self._idle.append(line)
 
     # -- limits -----------------------------------------------------------------------------------
@@ -213,15 +227,16 @@ class SqliteStore:
 
     async def _write(self, work: Work[T]) -> T:
         """Do the work in a transaction that is on the disk when this returns."""
-        return await self._opened(self._writer).run(lambda connection: work(connection, self._now(connection)))
+        if self._writer is None:
+            await self.open()
+        assert self._writer is not None
+        return await self._writer.run(lambda connection: work(connection, self._now(connection)))
 
     async def _read(self, work: Work[T]) -> T:
-        return await self._opened(self._reader).run(lambda connection: work(connection, self._now(connection)))
-
-    def _opened(self, line: Line | None) -> Line:
-        if line is None:
-            raise StoreUnavailable(f"{self.path} is closed: open the store before using it")
-        return line
+        if self._reader is None:
+            await self.open()
+        assert self._reader is not None
+        return await self._reader.run(lambda connection: work(connection, self._now(connection)))
 
     def _now(self, connection: apsw.Connection) -> int:
         return self._now_through(ApswCaller(connection))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
+from rowlock.errors import StoreError
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 from rowlock.storage.sqlite.callers import ApswCaller
-from rowlock.storage.sqlite.connection import Line
+from rowlock.storage.sqlite.connection import Line, Work, roll_back
 from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
 from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.sqlite.settle import settle
+
+T = TypeVar("T")
 
 
 class SqliteTransaction:
@@ -20,21 +23,37 @@ class SqliteTransaction:
 
     def __init__(self, line: Line, now: Callable[[apsw.Connection], int]) -> None:
         self.connection: Any = line.connection
-        self._line = line
+        self._line: Line | None = line
         self._now = now
 
     async def execute(self, query: str, *args: Any) -> None:
         await self.fetch(query, *args)
 
     async def fetch(self, query: str, *args: Any) -> list[Row]:
-        return await self._line.run(lambda connection: connection.execute(query, args).fetchall())
+        return await self._run(lambda connection: connection.execute(query, args).fetchall())
 
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
-        return not await self._line.run(
-            lambda connection: settle(connection, self._now(connection), owner, [settlement])
-        )
+        return not await self._run(lambda connection: settle(connection, self._now(connection), owner, [settlement]))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        return await self._line.run(
+        return await self._run(
             lambda connection: enqueue_all_or_none(ApswCaller(connection), jobs, self._now(connection))
         )
+
+    async def begin(self) -> None:
+        await self._run(lambda connection: connection.execute("BEGIN IMMEDIATE"))
+
+    async def commit(self) -> None:
+        await self._run(lambda connection: connection.execute("COMMIT"))
+
+    async def end(self) -> Line:
+        """Roll back what was not committed, and give the connection back; nothing runs through this object any more."""
+        line, self._line, self.connection = self._line, None, None
+        assert line is not None
+        await line.run(roll_back)
+        return line
+
+    async def _run(self, work: Work[T]) -> T:
+        if self._line is None:
+            raise StoreError("this transaction has ended: begin another with store.transaction()")
+        return await self._line.run(work)

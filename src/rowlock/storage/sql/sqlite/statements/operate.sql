@@ -40,14 +40,14 @@ ORDER BY seq DESC
 LIMIT :limit
 
 -- name: pick_queued
-SELECT j.seq
+-- Looks into jobs only where a filter asks for it: a deep queue is read through, not joined.
+SELECT w.seq
 FROM (SELECT seq, queue FROM ready UNION ALL SELECT seq, queue FROM delayed) w
-CROSS JOIN jobs j ON j.seq = w.seq
 WHERE w.seq < :before
   AND (:queue IS NULL OR w.queue = :queue)
-  AND (:type IS NULL OR j.type = :type)
-  AND (:company_id IS NULL OR j.company_id = :company_id)
-ORDER BY j.seq DESC
+  AND (:type IS NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.seq = w.seq AND j.type = :type))
+  AND (:company_id IS NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.seq = w.seq AND j.company_id = :company_id))
+ORDER BY w.seq DESC
 LIMIT :limit
 
 -- name: pick_processing
@@ -62,10 +62,11 @@ ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_succeeded
+-- The plus keeps the planner off finished_in_time, which would have to be sorted.
 SELECT f.seq
 FROM finished f
 CROSS JOIN jobs j ON j.seq = f.seq
-WHERE f.outcome = 1 AND f.seq < :before
+WHERE +f.outcome = 1 AND f.seq < :before
   AND (:type IS NULL OR j.type = :type)
   AND (:queue IS NULL OR j.queue = :queue)
   AND (:company_id IS NULL OR j.company_id = :company_id)

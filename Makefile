@@ -1,0 +1,40 @@
+# Everything from a machine with Python 3.11 and pip: `make up` shows the product, `make test` proves it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: up test check format bench faults clean
+
+up: .venv
+	$(BIN)/rowlock up
+
+test: check pgbouncer
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+check: .venv
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: .venv
+	$(BIN)/python -m benchmarks $(ARGS)
+
+faults: .venv pgbouncer
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: pgbouncer
+pgbouncer:
+	sh tests/faults/get_pgbouncer.sh
+
+.venv: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,telemetry,dev]'
+	@touch .venv
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

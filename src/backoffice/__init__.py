@@ -1,0 +1,39 @@
+"""The reference application, on Rowlock's public names only; `rowlock` runs it unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rowlock import Job, Rowlock, Settings
+
+QUEUE = "ai-cfo-jobs"
+_STEP_SECONDS = 0.5
+
+_settings = Settings()
+if "WORKER_QUEUE_NAME" not in os.environ:
+    _settings = _settings.model_copy(update={"queue": QUEUE})
+
+app = Rowlock(settings=_settings)
+
+
+@app.job("healthPing")
+async def health_ping(job: Job) -> dict[str, Any]:
+    """Diagnostic: proves that a worker takes jobs and that their results are recorded."""
+    return {"pong": True, "at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
+
+
+@app.job("demo.sleep")
+async def demo_sleep(job: Job, seconds: Annotated[float, Field(ge=0, le=3_600)] = 1.0) -> dict[str, Any]:
+    """For trying things out: takes this long, and reports its progress on the way."""
+    slept = 0.0
+    while slept < seconds:
+        step = min(_STEP_SECONDS, seconds - slept)
+        await asyncio.sleep(step)
+        slept += step
+        job.progress(int(100 * slept / seconds), f"slept {slept:.1f} of {seconds:.1f} s")
+    return {"slept": slept}

@@ -1,0 +1,77 @@
+"""From an exception to one line for people, an object for programs, and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from rowlock.errors import BadPayload, DuplicateJob, RowlockError, SettingsError, UnknownJobType
+
+OK, FAILED, USAGE = 0, 1, 2
+
+_WRONG_BY_ITSELF = (BadPayload, SettingsError, UnknownJobType)
+"""Errors of the command as it was given: it would fail on any day."""
+
+
+class UsageError(RowlockError):
+    """The command was given what it cannot take."""
+
+    code = "usage"
+
+
+def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
+    """Run a command; whatever it raises ends as a message and an exit code, never as a stack trace."""
+    as_json = "--json" in arguments
+    debug = bool(os.environ.get("ROWLOCK_DEBUG"))
+    try:
+        return app(list(arguments), prog_name="rowlock", standalone_mode=False) or OK
+    except RowlockError as error:
+        if debug:
+            raise
+        _say(error.code, str(error), as_json, _details(error))
+        return USAGE if isinstance(error, (UsageError, *_WRONG_BY_ITSELF)) else FAILED
+    except typer.Abort:
+        _say("aborted", "aborted; nothing was changed", as_json)
+        return FAILED
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the reader has gone: nothing more may be flushed to it
+        return FAILED
+    except Exception as error:
+        # The exceptions of the argument parser, by what they can do: typer brings its own copy of click, or not.
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            return _usage(error, as_json)
+        if debug:
+            raise
+        _say("bug", f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)", as_json)
+        return FAILED
+
+
+def _usage(error: Any, as_json: bool) -> int:
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return USAGE
+    context = getattr(error, "ctx", None)
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    _say("usage", message.rstrip(".") + hint, as_json)
+    return int(error.exit_code)
+
+
+def _details(error: RowlockError) -> dict[str, Any]:
+    if isinstance(error, DuplicateJob):
+        return {"existingJobId": error.existing_job_id}
+    return {}
+
+
+def _say(code: str, message: str, as_json: bool, details: dict[str, Any] | None = None) -> None:
+    line = " ".join(message.split())
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {line}\n")
+    if as_json:
+        import orjson
+
+        sys.stdout.write(orjson.dumps({"code": code, "message": line, **(details or {})}).decode() + "\n")

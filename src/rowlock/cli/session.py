@@ -1,0 +1,96 @@
+"""From `--app` and `--database` to an application on its store."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rowlock.errors import RowlockError, SettingsError
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+T = TypeVar("T")
+
+
+def import_app(name: str, database: str | None = None, **settings: Any) -> Rowlock:
+    """The application of this name, on this database; the current directory is searched first."""
+    from rowlock.app import Rowlock
+
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if database is not None:
+        os.environ["DATABASE_URL"] = database  # for settings that are read at import, here and in worker processes
+        settings["database_url"] = database
+    module, attribute = split_name(name)
+    found = _imported(module, attribute, name)
+    if not isinstance(found, Rowlock):
+        raise SettingsError(f"--app {name}: it is a {type(found).__name__}, not a Rowlock application")
+    found.settings = found.settings.model_copy(update=settings)
+    return found
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Module and attribute; the attribute may be left out where it is `app`."""
+    module, _, attribute = name.partition(":")
+    return module, attribute or "app"
+
+
+def full_name(name: str) -> str:
+    return ":".join(split_name(name))
+
+
+def _imported(module: str, attribute: str, name: str) -> object:
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except RowlockError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise SettingsError(
+                f"--app {name}: there is no module {module!r}, neither in {os.getcwd()} nor installed"
+            ) from None
+        raise SettingsError(f"--app {name}: importing it failed: {error}") from error
+    except AttributeError as error:
+        if getattr(error, "name", None) == attribute:
+            raise SettingsError(f"--app {name}: module {module!r} has no {attribute!r}") from None
+        raise SettingsError(f"--app {name}: importing it failed: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise SettingsError(f"--app {name}: importing it failed: {type(error).__name__}: {error}") from error
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+def on_store(app: Rowlock, work: Callable[[], Awaitable[T]], *, create: bool = False) -> T:
+    """Run a command's work on the application's store, its schema checked first; `create` sets up an empty one."""
+
+    async def whole() -> T:
+        async with app:
+            await app.store.open()
+            await (ready(app) if create else app.store.check_schema())
+            return await work()
+
+    return run(whole())
+
+
+async def ready(app: Rowlock) -> list[str]:
+    """Set up an empty store, and bring an embedded one up to date; another that is behind is left to `migrate`."""
+    state = await app.store.schema()
+    embedded = app.settings.database_url.startswith("sqlite:")
+    applied: list[str] = []
+    if state.current == 0 or (embedded and state.current < state.wanted):
+        applied = await app.store.migrate()
+    await app.store.check_schema()
+    return applied

@@ -1,0 +1,114 @@
+"""`rowlock worker`: a supervisor and its worker processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli import options
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+_LOOKED_AT = 200  # waiting jobs, to see whether a queue that no handler names has work for us
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        help=options.examples(
+            "Run jobs: a supervisor and its worker processes, until SIGTERM or Ctrl-C.",
+            "rowlock worker",
+            "rowlock worker --queue imports --processes 2 --concurrency 8",
+            "rowlock worker --drain    # work until nothing is ready, then exit",
+        )
+    )(worker)
+
+
+def worker(
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="NAME", help="A queue to work on; repeatable. Without it, all of the application's."
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Worker processes. Otherwise ROWLOCK_PROCESSES, or 1.", show_default=False),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Jobs at once, per queue and process. Otherwise as the queue declares.",
+            show_default=False,
+        ),
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Work until nothing is ready, then exit.")] = False,
+    app: options.App = options.APP_DEFAULT,
+    database: options.Database = None,
+    json: Annotated[bool, typer.Option("--json", help="Log in JSON lines, also on a terminal.")] = False,
+) -> int:
+    from rowlock.cli.session import full_name, import_app, run
+    from rowlock.observe import logs
+
+    log_format = {}
+    if json:
+        os.environ["ROWLOCK_LOG_FORMAT"] = log_format["log_format"] = "json"
+    application = import_app(app, database, **log_format)
+    logs.configure(application.settings.log_level, application.settings.log_format, application.redact)
+    return run(supervise(application, full_name(app), queue or (), processes, concurrency, drain=drain))
+
+
+async def supervise(
+    app: Rowlock, name: str, queues: Sequence[str], processes: int | None, concurrency: int | None, *, drain: bool
+) -> int:
+    """Run the process tree until it is told to stop, or drained; the exit code."""
+    import asyncio
+    import signal
+
+    from rowlock.cli.session import ready
+    from rowlock.jobs.supervisor import Supervisor
+    from rowlock.observe import logs
+
+    async with app:
+        await app.store.open()
+        await ready(app)
+        queues = await checked_queues(app, name, queues)
+        supervisor = Supervisor(
+            app.engine,
+            name,
+            queues,
+            logs.get(),
+            processes=processes or app.settings.processes,
+            drain=drain,
+            concurrency=concurrency,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        await supervisor.run()
+        return 1 if supervisor.failed else 0
+
+
+async def checked_queues(app: Rowlock, name: str, queues: Sequence[str]) -> tuple[str, ...]:
+    """The queues to work on; raises SettingsError for one whose jobs this application has no handler for."""
+    from rowlock.errors import SettingsError
+    from rowlock.jobs.registry import checked_name
+
+    if not len(app.registry):
+        raise SettingsError(f"{name} has no handlers: declare some with @app.job(...), or choose another with --app")
+    declared = app.engine.queues()
+    for queue in queues:
+        if checked_name(queue, "queue") in declared:
+            continue
+        waiting = (await app.jobs(status="queued", queue=queue, limit=_LOOKED_AT)).jobs
+        if not any(app.registry.get(job.type) for job in waiting):
+            raise SettingsError(
+                f"{name} has no handlers for queue {queue!r} (its queues: {', '.join(declared)}): "
+                f"correct the name, or declare the queue with app.queue({queue!r})"
+            )
+    return tuple(dict.fromkeys(queues)) or declared

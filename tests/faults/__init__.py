@@ -1,0 +1,1 @@
+"""Attacks on real process trees and databases; each keeps its own fsynced record of what happened as the oracle."""

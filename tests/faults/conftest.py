@@ -1,0 +1,91 @@
+"""What every attack uses: a seed, a database of each kind, a fleet of processes that is gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from faults.processes import Fleet
+from faults.producer import Producer
+from postgres_server import PostgresServer
+
+SEED_VARIABLE = "FAULTS_SEED"
+
+
+@pytest.fixture
+def seed() -> int:
+    """Printed, and given back by FAULTS_SEED to repeat a run."""
+    chosen = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+    print(f"{SEED_VARIABLE}={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    return random.Random(seed)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.clear_away()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty, migrated database of each kind."""
+    if request.param == "sqlite":
+        made: Database = SqliteDatabase(tmp_path)
+        migrate(made)
+        yield made
+        return
+    yield from _on_postgres(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def postgres_database(postgres: PostgresServer) -> Iterator[PostgresDatabase]:
+    yield from _on_postgres(postgres)
+
+
+def _on_postgres(server: PostgresServer) -> Iterator[PostgresDatabase]:
+    made = PostgresDatabase(server)
+    migrate(made)
+    yield made
+    if server.running:
+        made.drop()
+
+
+def migrate(database: Database) -> None:
+    with Producer(database) as producer:
+        producer.app.blocking.migrate()
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Say what was measured; shown at the end of the run."""
+
+    def say(text: str) -> None:
+        print(text)
+        record_property("figure", text)
+
+    return say
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = [
+        f"{report.nodeid.rpartition('/')[2]}: {value}"
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == "figure" and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,107 @@
+"""Guards taken out on purpose: by FAULTS_MUTANT in the processes of a test, never by a switch in the product."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rowlock.clock import Clock
+from rowlock.jobs.keeper import Keeper
+from rowlock.jobs.supervisor import Supervisor
+from rowlock.storage.postgres import PostgresStore
+from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
+from rowlock.storage.sqlite import SqliteStore
+from rowlock.storage.statements import statements
+
+VARIABLE = "FAULTS_MUTANT"
+
+
+class LocalClock:
+    """What a worker's own clock says."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def clock() -> Clock | None:
+    return LocalClock() if os.environ.get(VARIABLE) == "local_clock" else None
+
+
+def apply() -> None:
+    """Take out the guard that the environment names, if it names one."""
+    name = os.environ.get(VARIABLE, "")
+    if name and name != "local_clock":
+        _MUTANTS[name]()
+
+
+def _each_store(verb: str, change: Any) -> None:
+    for store in (SqliteStore, PostgresStore):
+        setattr(store, verb, change(getattr(store, verb)))
+
+
+def early_ack() -> None:
+    """Enqueue answers before the commit."""
+    kept: set[asyncio.Task[Any]] = set()
+
+    def change(enqueue: Any) -> Any:
+        async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
+            kept.add(asyncio.create_task(enqueue(self, jobs, connection)))
+            return [Receipt(job.id, True) for job in jobs]
+
+        return changed
+
+    _each_store("enqueue", change)
+
+
+def keyless() -> None:
+    """Unique keys are not looked at."""
+
+    def change(enqueue: Any) -> Any:
+        async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> Any:
+            return await enqueue(self, [job._replace(unique=None) for job in jobs], connection)
+
+        return changed
+
+    _each_store("enqueue", change)
+
+
+def release_counts() -> None:
+    """A job that is given back has spent its attempt."""
+
+    def change(settle: Any) -> Any:
+        async def changed(self: Any, owner: str, settlements: Sequence[Settlement]) -> Any:
+            spent = [s._replace(outcome=Outcome.RETRY) if s.outcome == Outcome.RELEASE else s for s in settlements]
+            return await settle(self, owner, spent)
+
+        return changed
+
+    _each_store("settle", change)
+
+
+def no_rescue() -> None:
+    """Nobody looks after the jobs of the dead."""
+
+    async def nothing(*_: Any) -> int:
+        return 0
+
+    Keeper.rescue = nothing  # type: ignore[method-assign]
+    Supervisor._clean_up = nothing  # type: ignore[method-assign,assignment]
+
+
+def _sqlite_statement(name: str, old: str, new: str) -> None:
+    found: Any = statements("sqlite")
+    assert old in found[name], f"the guard of {name} was not found: has it been rewritten?"
+    found[name] = found[name].replace(old, new)
+
+
+def settle_by_id() -> None:
+    """SQLite ends an attempt whoever holds the lease."""
+    _sqlite_statement("end_attempts", "AND lease = ? AND owner = ?", "AND (lease = ? OR 1) AND (owner = ? OR 1)")
+
+
+_MUTANTS = {
+    change.__name__: change for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id)
+}

@@ -1,0 +1,214 @@
+"""Process trees under attack: started as users start them, watched, stopped, killed, and gone when the test is over."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from faults import journal
+from faults.databases import Database
+from faults.journal import Journal
+from faults.until import until
+
+TESTS = Path(__file__).parents[1]
+START_SECONDS = 20.0
+_numbers = count(1)
+_PR_SET_PDEATHSIG = 1
+
+QUICK: Mapping[str, str] = {
+    "QUEUE_VISIBILITY_MS": "1000",
+    "QUEUE_HEARTBEAT_MS": "250",
+    "ROWLOCK_RESCUE_MS": "200",
+    "QUEUE_POLL_MS": "200",
+    "ROWLOCK_GRACE_SECONDS": "2",
+    "ROWLOCK_BACKOFF_BASE_SECONDS": "0",
+    "ROWLOCK_LOG_FORMAT": "json",
+}
+"""Leases of a second, so that losing one does not take long."""
+
+
+def _die_with_the_test() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Tree:
+    """A process and all that it starts, in a process group of its own."""
+
+    def __init__(self, arguments: Iterable[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("wb") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                env={**_plain_environment(), **environment},
+                cwd=log.parent,
+                start_new_session=True,
+                preexec_fn=_die_with_the_test,
+            )
+        self.pid = self._process.pid
+        self.killed: set[int] = set()  # worker processes, by us
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def workers(self) -> list[int]:
+        """The process ids of its worker processes."""
+        try:
+            return [child.pid for child in psutil.Process(self.pid).children() if child.status() != "zombie"]
+        except psutil.NoSuchProcess:
+            return []
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What it logged, or of that the events of one name."""
+        found = []
+        for line in self.log.read_bytes().splitlines():
+            if line.startswith(b"{"):
+                event = json.loads(line)
+                if name is None or event.get("event") == name:
+                    found.append(event)
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the whole group."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """The whole tree at once, as when a machine dies."""
+        self.killed.update(self.workers())
+        self.signal(signal.SIGKILL)
+        self._process.wait(10)
+
+    def kill_worker(self, pid: int) -> float:
+        """One worker process; returns the moment."""
+        self.killed.add(pid)
+        moment = time.monotonic()
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        return moment
+
+    def stop(self, seconds: float = 10.0) -> float:
+        """Ask its first process to stop, as an operator does; returns how long it took until all were gone."""
+        asked = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not stop within {seconds:g} s:\n{self.tail()}") from None
+        took = time.monotonic() - asked
+        until(lambda: not self._members(), 2.0, "worker processes outlive their supervisor")
+        return took
+
+    def wait(self, seconds: float) -> int:
+        return self._process.wait(seconds)
+
+    def tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _members(self) -> list[int]:
+        found = []
+        for process in psutil.process_iter(["pid"]):
+            try:
+                if os.getpgid(process.pid) == self.pid and process.status() != "zombie":
+                    found.append(process.pid)
+            except (ProcessLookupError, psutil.NoSuchProcess):
+                continue
+        return found
+
+    def clear_away(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGKILL)
+        self._process.wait(10)
+
+
+class Fleet:
+    """All process trees of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.journal = Journal(folder / "journal")
+        self.trees: list[Tree] = []
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        return {**QUICK, journal.VARIABLE: str(self.journal.path), **changes}
+
+    def start(self, *arguments: str, **environment: str) -> Tree:
+        """Run a module with arguments."""
+        name = arguments[0].rpartition(".")[2]
+        tree = Tree(arguments, self.environment(**environment), self.folder / f"{name}{next(_numbers)}.log")
+        self.trees.append(tree)
+        return tree
+
+    def worker(
+        self,
+        database: Database | str,
+        *options: str,
+        processes: int = 1,
+        concurrency: int = 4,
+        ready: bool = True,
+        app: str = "faults.app:app",
+        **environment: str,
+    ) -> Tree:
+        """`rowlock worker`; returns when its worker processes work, unless `ready` is False."""
+        url = database if isinstance(database, str) else database.url
+        tree = self.start(
+            *("rowlock", "worker", "--app", app, "--database", url),
+            *("--processes", str(processes), "--concurrency", str(concurrency), *options),
+            **environment,
+        )
+        if ready:
+            self.await_workers(tree, database, processes)
+        return tree
+
+    def await_workers(self, tree: Tree, database: Database | str, processes: int = 1) -> None:
+        def working() -> bool:
+            assert tree.alive, f"the worker ended with {tree.code}:\n{tree.tail()}"
+            if isinstance(database, str):
+                return len(tree.events("worker.started")) >= processes
+            pids = tree.workers()
+            names = {name.rpartition(":")[2] for (name,) in database.rows("SELECT name FROM {}workers")}
+            return len(pids) >= processes and {str(pid) for pid in pids} <= names
+
+        until(working, START_SECONDS, tree.tail)
+
+    def clear_away(self) -> None:
+        for tree in self.trees:
+            tree.clear_away()
+
+
+def _plain_environment() -> dict[str, str]:
+    """Ours, without settings that the machine may have, and with the tests' own modules."""
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ROWLOCK_", "QUEUE_", "WORKER_", "IMPORT_", "JOB_", "DATABASE_", "FAULTS_", "PYTEST_"))
+    }
+    return {**ours, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,61 @@
+"""Producers: in the test's own process, and as processes of their own that may be killed.
+
+`python -m faults.producer URL COUNT [TYPE]` enqueues and writes down each id as soon as its enqueue returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from unittest import mock
+
+from faults.databases import Database
+from faults.processes import QUICK
+from rowlock.settings import load
+
+IN_FLIGHT = 20
+
+
+class Producer:
+    """Enqueues from the test, with the settings that its workers have."""
+
+    def __init__(self, database: Database | str, environment: Mapping[str, str] = QUICK) -> None:
+        from faults.app import make_app
+
+        url = database if isinstance(database, str) else database.url
+        with mock.patch.dict(os.environ, dict(environment)):
+            self.app = make_app(load(database_url=url))
+
+    def __enter__(self) -> Self:
+        self.app.blocking.run(self.app.store_opened())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.app.blocking.close()
+
+    def put(self, type_name: str, number: int = 1, *, options: Mapping[str, Any] | None = None, **payload: Any) -> list[str]:
+        """Enqueue some equal jobs in one call; their ids."""
+        receipts = self.app.blocking.enqueue_many([(type_name, payload)] * number, **(options or {}))
+        return [receipt.job_id for receipt in receipts]
+
+
+async def produce(url: str, number: int, type_name: str) -> None:
+    from faults.app import app, journal
+
+    app.settings = app.settings.model_copy(update={"database_url": url})
+
+    async def some(numbers: range) -> None:
+        for _ in numbers:
+            journal.write("acknowledged", (await app.enqueue(type_name)).job_id)
+
+    async with app:
+        await app.store.open()
+        await asyncio.gather(*(some(range(place, number, IN_FLIGHT)) for place in range(IN_FLIGHT)))
+
+
+if __name__ == "__main__":
+    asyncio.run(produce(sys.argv[1], int(sys.argv[2]), *(sys.argv[3:] or ["tick"])))

@@ -1,0 +1,392 @@
+"""Any sequence of verbs leaves a store and the model in the same state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from conformance.builders import ANN, BEN, CAT, EVERYTHING, near, new_job, worker
+from conformance.stores import STORES, Rig
+from model.job_model import JobModel
+from rowlock.clock import FakeClock
+from rowlock.errors import DuplicateJob
+from rowlock.ids import uuid7
+from rowlock.storage.base import Store
+from rowlock.storage.records import (
+    Claimed,
+    JobFilter,
+    JobId,
+    JobRecord,
+    KeepPolicy,
+    Limit,
+    NewJob,
+    OnConflict,
+    Outcome,
+    Progress,
+    Settlement,
+    Status,
+    UniqueKey,
+    WorkerId,
+)
+
+T = TypeVar("T")
+QUEUES = ("mail", "sync")
+WORKERS = (ANN, BEN, CAT)
+LIMITS = {limit.name: limit for limit in (Limit("api", concurrency=1), Limit("calls", rate=2, per_seconds=40))}
+JOBS_MAX = 40  # in one run, so that looking at all of them stays cheap
+DAY_SECONDS = 86_400
+
+queues = st.sampled_from(QUEUES)
+owners = st.sampled_from(WORKERS)
+delays = st.sampled_from([0, 0, 0, 10, 45])
+limit_keys = st.sampled_from([None, None, None, "api:a", "api:b", "calls", "free"])
+
+
+class Bench:
+    """A rig and its event loop, for a machine that is not asynchronous."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.clock = FakeClock()
+        self._runner = asyncio.Runner()
+        self._store: Store | None = None
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(call)
+
+    def empty_store(self) -> Store:
+        if self._store is None:
+            self._store = self.run(self.rig.make(self.clock))
+        else:
+            self._store = self.run(self.rig.empty(self._store))
+        return self._store
+
+    def close(self) -> None:
+        self.run(self.rig.dispose())
+        self._runner.close()
+
+
+class JobMachine(RuleBasedStateMachine):
+    bench: Bench
+
+    jobs = Bundle("jobs")
+    leases = Bundle("leases")  # those that were lost stay: nothing may come of them
+
+    @initialize(target=jobs, given=st.lists(st.tuples(queues, st.integers(1, 3), limit_keys), min_size=2, max_size=8))
+    def begin(self, given: list[tuple[str, int, str | None]]) -> Any:
+        self.clock = self.bench.clock
+        self.store = self.bench.empty_store()
+        self.run(self.store.define_limits(list(LIMITS.values())))
+        self.model = JobModel(self.clock.now(), LIMITS)
+        self.highest_lease: Counter[JobId] = Counter()
+        return self._enqueue([new_job(queue=queue, max_attempts=most, limit_key=key) for queue, most, key in given])
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.bench.run(call)
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.model.jobs) < JOBS_MAX)
+    @rule(
+        target=jobs,
+        queue=queues,
+        priority=st.sampled_from([100, 100, -1]),
+        delay=delays,
+        max_attempts=st.integers(1, 3),
+        visibility_seconds=st.sampled_from([30, 90]),
+        limit_key=limit_keys,
+        number=st.integers(1, 3),
+    )
+    def enqueue(
+        self,
+        queue: str,
+        priority: int,
+        delay: float,
+        max_attempts: int,
+        visibility_seconds: int,
+        limit_key: str | None,
+        number: int,
+    ) -> Any:
+        batch = [
+            new_job(
+                queue=queue,
+                priority=priority,
+                delay_seconds=float(delay),
+                max_attempts=max_attempts,
+                visibility_ms=visibility_seconds * 1_000,
+                limit_key=limit_key,
+            )
+            for _ in range(number)
+        ]
+        return self._enqueue(batch)
+
+    def _enqueue(self, batch: list[NewJob]) -> Any:
+        receipts = self.run(self.store.enqueue(batch))
+        assert receipts == [self.model.enqueue(job) for job in batch]
+        return multiple(*(job.id for job in batch))
+
+    @precondition(lambda self: len(self.model.jobs) < JOBS_MAX)
+    @rule(
+        target=jobs,
+        queue=queues,
+        key=st.sampled_from("ab"),
+        policy=st.sampled_from(["forever", "window", "while_active"]),
+        on_conflict=st.sampled_from(OnConflict),
+    )
+    def enqueue_unique(self, queue: str, key: str, policy: str, on_conflict: OnConflict) -> Any:
+        seconds = 50.0 if policy == "window" else None
+        unique = UniqueKey(key, seconds, policy == "while_active", on_conflict)
+        job = new_job(queue=queue, unique=unique)
+        expected = self.model.enqueue(job)
+        if expected.created or on_conflict is OnConflict.RETURN_EXISTING:
+            assert self.run(self.store.enqueue([job])) == [expected]
+            return job.id if expected.created else multiple()
+        with pytest.raises(DuplicateJob) as refusal:
+            self.run(self.store.enqueue([job]))
+        assert refusal.value.existing_job_id == expected.job_id
+        return multiple()
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    @rule(target=leases, queue=queues, owner=owners, limit=st.sampled_from([1, 2, 3, 8, 0]))
+    def claim(self, queue: str, owner: WorkerId, limit: int) -> Any:
+        return multiple(*((claimed, owner) for claimed in self._claim(queue, owner, limit)))
+
+    @rule(
+        target=leases,
+        queue=queues,
+        owner=owners,
+        outcomes=st.lists(st.sampled_from(Outcome), min_size=1, max_size=3),
+        delay=delays,
+    )
+    def work(self, queue: str, owner: WorkerId, outcomes: list[Outcome], delay: float) -> Any:
+        held = [(claimed, owner) for claimed in self._claim(queue, owner, len(outcomes))]
+        self._settle(owner, held, outcomes, delay)
+        return multiple(*held)
+
+    def _claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
+        claims = self.run(self.store.claim(queue, owner, limit))
+        taken = self.model.claim(queue, owner, limit)
+        assert self.model.agrees(claims, taken), f"{claims} are not {taken}"
+        for claimed in claims:
+            assert claimed.lease > self.highest_lease[claimed.id]
+            assert claimed.attempt <= claimed.max_attempts
+            self.highest_lease[claimed.id] = claimed.lease
+        return claims
+
+    @rule(
+        held=st.lists(leases, min_size=1, max_size=3, unique_by=lambda held: held[0].id),
+        outcomes=st.lists(st.sampled_from(Outcome), min_size=3, max_size=3),
+        delay=delays,
+    )
+    def settle(self, held: list[tuple[Claimed, WorkerId]], outcomes: list[Outcome], delay: float) -> None:
+        self._settle(held[0][1], held, outcomes, delay)
+
+    @rule(held=leases, owner=owners, outcome=st.sampled_from(Outcome))
+    def settle_as_anyone(self, held: tuple[Claimed, WorkerId], owner: WorkerId, outcome: Outcome) -> None:
+        self._settle(owner, [held], [outcome], 0)
+
+    def _settle(
+        self, owner: WorkerId, held: list[tuple[Claimed, WorkerId]], outcomes: list[Outcome], delay: float
+    ) -> None:
+        ends = [
+            Settlement(claimed.id, claimed.lease, self._allowed(claimed, outcome), delay_seconds=float(delay))
+            for (claimed, _), outcome in zip(held, outcomes, strict=False)
+        ]
+        lost = self.run(self.store.settle(owner, ends))
+        assert sorted(lost) == sorted(self.model.settle(owner, ends))
+
+    def _allowed(self, claimed: Claimed, outcome: Outcome) -> Outcome:
+        """What an engine would say: it does not ask for another attempt when there is none."""
+        spent = claimed.attempt >= claimed.max_attempts
+        return Outcome.FAILED if spent and outcome in (Outcome.RETRY, Outcome.CRASH) else outcome
+
+    @rule(held=leases, percent=st.integers(0, 100))
+    def report(self, held: tuple[Claimed, WorkerId], percent: int) -> None:
+        claimed, owner = held
+        reports = [Progress(claimed.id, claimed.lease, percent, None)]
+        assert self.run(self.store.progress(owner, reports)) == self.model.progress(owner, reports)
+
+    @rule(owner=owners)
+    def held(self, owner: WorkerId) -> None:
+        held = {(one.job_id, one.lease) for one in self.run(self.store.held(owner))}
+        assert held == {(id, job.lease) for id, job in self.model.jobs.items() if job.owner == owner}
+
+    @rule(beating=st.sets(owners), retired=st.one_of(st.none(), owners))
+    def beat(self, beating: set[WorkerId], retired: WorkerId | None) -> None:
+        if retired is not None:
+            self.run(self.store.retire(retired))
+            self.model.seen.pop(retired, None)
+        held = self.run(self.store.beat([worker(owner) for owner in beating]))
+        self.model.seen |= dict.fromkeys(beating, self.clock.now())
+        assert {(one.job_id, one.lease, one.owner) for one in held} == {
+            (id, job.lease, job.owner) for id, job in self.model.jobs.items() if job.owner in beating
+        }
+
+    @rule(seconds=st.sampled_from([1, 10, 15, 31, 100]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.model.now = self.clock.now()
+
+    @rule(limit=st.integers(0, 5), delay=delays)
+    def rescue(self, limit: int, delay: float) -> None:
+        expired = self.model.expired()
+        rescued = self.run(self.store.rescue(limit, {QUEUES[0]: float(delay)}))
+        assert len(rescued) == min(limit, len(expired))
+        for one in rescued:
+            assert one.job_id in expired
+            assert one == self.model.rescue(one.job_id, delay if one.queue == QUEUES[0] else 0)
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    @rule(job_id=st.one_of(jobs, st.builds(uuid7)), verb=st.sampled_from(["cancel", "cancel", "retry", "discard"]))
+    def operate(self, job_id: JobId, verb: str) -> None:
+        where = JobFilter(ids=[job_id])
+        dead = job_id in self.model.dead()
+        if verb == "cancel":
+            assert self.run(self.store.cancel(job_id)) is self.model.cancel(job_id)
+        elif verb == "retry":
+            answer = self.run(self.store.retry(where, 10))
+            retried = dead and self.model.retry(job_id)
+            assert answer.retried == ([job_id] if retried else [])
+            assert answer.conflicts == ([job_id] if dead and not retried else [])
+        else:
+            assert self.run(self.store.discard(where, 10)) == ([job_id] if dead else [])
+            if dead:
+                self.model.discard(job_id)
+
+    @rule()
+    def retry_all(self) -> None:
+        dead = self.model.dead()
+        answer = self.run(self.store.retry(EVERYTHING, 1_000))
+        assert sorted([*answer.retried, *answer.conflicts]) == sorted(dead)
+        # Which of several jobs with one key comes first is the store's choice; that it is one is not.
+        for job_id in answer.retried:
+            assert self.model.retry(job_id)
+        for job_id in answer.conflicts:
+            assert not self.model.retry(job_id)
+
+    @rule(status=st.sampled_from(Status), seconds=st.sampled_from([0.5, 30.5, 120.5]))
+    def prune(self, status: Status, seconds: float) -> None:
+        removed = self.run(self.store.prune({status: KeepPolicy(days=seconds / DAY_SECONDS)}, 1_000))
+        assert removed.get(status, 0) == self.model.prune(status, seconds)
+
+    @rule(queue=queues, key=st.sampled_from(["api", "api:a", "calls", "free", None]), seconds=st.sampled_from([5, 20]))
+    def pause(self, queue: str, key: str | None, seconds: float) -> None:
+        """Pause a limit key; or a queue, and resume the others."""
+        if key is not None:
+            self.run(self.store.pause_key(key, seconds))
+            until = self.clock.now() + timedelta(seconds=seconds)
+            self.model.paused_keys[key] = max(until, self.model.paused_keys.get(key, until))
+            return
+        self.run(self.store.pause(queue))
+        self.model.paused.add(queue)
+        for other in set(QUEUES) - {queue}:
+            self.run(self.store.resume(other))
+            self.model.paused.discard(other)
+
+    @rule(queue=queues)
+    def resume(self, queue: str) -> None:
+        self.run(self.store.resume(queue))
+        self.model.paused.discard(queue)
+
+    # -- what holds after every step -----------------------------------------------------------------
+
+    @invariant()
+    def every_record_is_the_models(self) -> None:
+        page = self.run(self.store.page(EVERYTHING, 1_000))
+        assert {job.id for job in page.jobs} == set(self.model.jobs)
+        for job in page.jobs:
+            self._compare(job)
+
+    def _compare(self, found: JobRecord) -> None:
+        job = self.model.jobs[found.id]
+        assert (found.status, found.attempts, found.deaths, found.lease) == (
+            job.status,
+            job.attempts,
+            job.deaths,
+            job.lease,
+        )
+        assert (found.lock_owner, found.cancel_requested) == (job.owner, job.cancel_requested)
+        assert found.attempts <= found.max_attempts
+        if job.status is Status.PROCESSING:
+            assert found.progress == job.progress
+        if job.status is Status.QUEUED and job.available_at > self.model.now:
+            assert near(found.available_at, job.available_at)
+        assert (found.finished_at is None) == (job.finished_at is None)
+        assert found.finished_at is None or near(found.finished_at, job.finished_at)
+
+    @invariant()
+    def counts_are_the_models(self) -> None:
+        assert self.run(self.store.counts()) == self.model.counts()
+
+    @invariant()
+    def queues_are_the_models(self) -> None:
+        found = {queue.name: (queue.paused, queue.ready, queue.delayed, queue.processing) for queue in self._queues()}
+        expected = {}
+        for name in QUEUES:
+            mine = [job for job in self.model.jobs.values() if job.new.queue == name]
+            waiting = [job for job in mine if job.status is Status.QUEUED]
+            ready = sum(job.available_at <= self.model.now for job in waiting)
+            processing = sum(job.status is Status.PROCESSING for job in mine)
+            paused = name in self.model.paused
+            if paused or waiting or processing:
+                expected[name] = (paused, ready, len(waiting) - ready, processing)
+        assert found == expected
+
+    def _queues(self) -> Any:
+        return self.run(self.store.queues())
+
+
+def run_machine(bench: Bench, examples: int, steps: int) -> None:
+    class Machine(JobMachine):
+        pass
+
+    Machine.bench = bench
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture(params=STORES, ids=[kind.name for kind in STORES])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    kind: type[Rig] = request.param
+    resource = request.getfixturevalue(kind.resource) if kind.resource else None
+    bench = Bench(kind(tmp_path, resource))
+    yield bench
+    bench.close()
+
+
+def test_any_sequence_of_verbs_agrees_with_the_model(bench: Bench) -> None:
+    run_machine(bench, examples=60, steps=40)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_any_long_sequence_of_verbs_agrees_with_the_model(bench: Bench) -> None:
+    run_machine(bench, examples=2_000, steps=80)
