@@ -129,7 +129,7 @@ class Rowlock:
         return register
 
     def queue(self, name: str, **profile: Any) -> QueueProfile:
-        """Declare how workers treat a queue: concurrency, poll_seconds, visibility_seconds, rescue_delay_seconds, size_max.
+        """Declare how workers treat a queue; the fields are those of QueueProfile.
 
         Declare a queue before the jobs on it.
         """

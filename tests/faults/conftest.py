@@ -38,14 +38,17 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest) -> Database:
     """An empty, migrated database of each kind."""
-    if request.param == "sqlite":
-        made: Database = SqliteDatabase(tmp_path)
-        migrate(made)
-        yield made
-        return
-    yield from _on_postgres(request.getfixturevalue("postgres"))
+    made: Database = request.getfixturevalue(f"{request.param}_database")
+    return made
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> SqliteDatabase:
+    made = SqliteDatabase(tmp_path)
+    migrate(made)
+    return made
 
 
 @pytest.fixture

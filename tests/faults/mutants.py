@@ -17,6 +17,7 @@ from rowlock.storage.sqlite import SqliteStore
 from rowlock.storage.statements import statements
 
 VARIABLE = "FAULTS_MUTANT"
+LATE_SECONDS = 0.2
 
 
 class LocalClock:
@@ -48,7 +49,11 @@ def early_ack() -> None:
 
     def change(enqueue: Any) -> Any:
         async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
-            kept.add(asyncio.create_task(enqueue(self, jobs, connection)))
+            async def soon() -> None:
+                await asyncio.sleep(LATE_SECONDS)
+                await enqueue(self, jobs, connection)
+
+            kept.add(asyncio.create_task(soon()))
             return [Receipt(job.id, True) for job in jobs]
 
         return changed

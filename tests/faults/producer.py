@@ -15,9 +15,11 @@ from unittest import mock
 
 from faults.databases import Database
 from faults.processes import QUICK
+from rowlock.errors import StoreError
 from rowlock.settings import load
 
 IN_FLIGHT = 20
+AGAIN_SECONDS = 0.1
 
 
 class Producer:
@@ -31,7 +33,6 @@ class Producer:
             self.app = make_app(load(database_url=url))
 
     def __enter__(self) -> Self:
-        self.app.blocking.run(self.app.store_opened())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -50,10 +51,14 @@ async def produce(url: str, number: int, type_name: str) -> None:
 
     async def some(numbers: range) -> None:
         for _ in numbers:
-            journal.write("acknowledged", (await app.enqueue(type_name)).job_id)
+            try:
+                receipt = await app.enqueue(type_name)
+            except StoreError:
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                journal.write("acknowledged", receipt.job_id)
 
     async with app:
-        await app.store.open()
         await asyncio.gather(*(some(range(place, number, IN_FLIGHT)) for place in range(IN_FLIGHT)))
 
 

@@ -23,6 +23,12 @@ class UsageError(RowlockError):
     code = "usage"
 
 
+class JobIsOver(RowlockError):
+    """The job has ended already: there is nothing to cancel."""
+
+    code = "job_is_over"
+
+
 def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
     """Run a command; whatever it raises ends as a message and an exit code, never as a stack trace."""
     as_json = "--json" in arguments

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+APP_DEFAULT = "backoffice:app"
+
 App = Annotated[
     str,
     typer.Option("--app", metavar="MODULE:ATTR", envvar="ROWLOCK_APP", help="The application with the job types."),
 ]
-APP_DEFAULT = "backoffice:app"
-
 Database = Annotated[
     str | None,
     typer.Option(
@@ -23,6 +23,8 @@ Database = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+JobType = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only jobs of this type.")]
+Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
 
 
 def examples(text: str, *lines: str) -> str:

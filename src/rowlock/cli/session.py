@@ -1,4 +1,4 @@
-"""From `--app` and `--database` to an application on its store."""
+"""From `--app` and `--database` to an application on its store, and a command's work on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rowlock.cli.output import Output
 from rowlock.errors import RowlockError, SettingsError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 T = TypeVar("T")
+Work = Callable[["Rowlock", Output], Awaitable[int | None]]
+
+
+def command(name: str, database: str | None, as_json: bool, work: Work, *, create: bool = False) -> int:
+    """Run a command's work with its application; the schema is checked first, or with `create` set up."""
+    app = import_app(name, database)
+
+    async def whole() -> int:
+        async with app:
+            await app.store.open()
+            await (ready(app) if create else app.store.check_schema())
+            return await work(app, Output(as_json)) or 0
+
+    return asyncio.run(whole())
 
 
 def import_app(name: str, database: str | None = None, **settings: Any) -> Rowlock:
@@ -50,18 +65,15 @@ def _imported(module: str, attribute: str, name: str) -> object:
         return getattr(importlib.import_module(module), attribute)
     except RowlockError:
         raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SettingsError(
-                f"--app {name}: there is no module {module!r}, neither in {os.getcwd()} nor installed"
-            ) from None
-        raise SettingsError(f"--app {name}: importing it failed: {error}") from error
-    except AttributeError as error:
-        if getattr(error, "name", None) == attribute:
-            raise SettingsError(f"--app {name}: module {module!r} has no {attribute!r}") from None
-        raise SettingsError(f"--app {name}: importing it failed: {error}") from error
     except (Exception, SystemExit) as error:
-        raise SettingsError(f"--app {name}: importing it failed: {type(error).__name__}: {error}") from error
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and f"{module}.".startswith(f"{missing}."):
+            reason = f"there is no module {missing!r}, neither in {os.getcwd()} nor installed"
+        elif isinstance(error, AttributeError) and missing == attribute:
+            reason = f"module {module!r} has no {attribute!r}"
+        else:
+            reason = f"importing it failed: {type(error).__name__}: {error}"
+        raise SettingsError(f"--app {name}: {reason}") from error
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -71,18 +83,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except ImportError:  # not on Windows
         return asyncio.run(work)
     return uvloop.run(work)
-
-
-def on_store(app: Rowlock, work: Callable[[], Awaitable[T]], *, create: bool = False) -> T:
-    """Run a command's work on the application's store, its schema checked first; `create` sets up an empty one."""
-
-    async def whole() -> T:
-        async with app:
-            await app.store.open()
-            await (ready(app) if create else app.store.check_schema())
-            return await work()
-
-    return run(whole())
 
 
 async def ready(app: Rowlock) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import signal
@@ -17,6 +18,10 @@ from rowlock.jobs.slots import Slots
 from rowlock.jobs.worker import WorkerProcess
 from rowlock.observe import logs
 from rowlock.storage.records import Held
+
+# Loaded while the process is still a spare; by name, because the engine itself knows no store.
+with contextlib.suppress(ImportError):
+    importlib.import_module("rowlock.storage.postgres")
 
 EXIT_FAILED = 1
 
@@ -83,7 +88,10 @@ async def _obey(worker: WorkerProcess) -> None:
 
 def main() -> None:
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as orders:  # unbuffered: the rest is read later
-        order = Order(**loads(orders.readline()))
+        line = orders.readline()
+    if not line:
+        return  # the supervisor is gone before it needed us
+    order = Order(**loads(line))
     sys.path[:] = order.path
     os.environ["DATABASE_URL"] = order.database_url
     module, _, attribute = order.app.partition(":")

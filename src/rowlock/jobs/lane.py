@@ -210,7 +210,7 @@ class Lane:
     # -- the watchdog's side -----------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Stop handlers past their deadline; give back what waits behind slow ones; say what has started."""
+        """Stop handlers past their deadline; give back what waits behind slow ones."""
         now = time.monotonic()
         for runner in self.runners:
             if runner.deadline is not None and now > runner.deadline and runner.current:
@@ -220,6 +220,9 @@ class Lane:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
             self.release_buffer()
+
+    def tell_started(self) -> None:
+        """Say what has started since the last line about it."""
         if self.started:
             started, self.started = self.started, []
             self.log.info("job.started", queue=self.context.queue, count=len(started), jobs=started)

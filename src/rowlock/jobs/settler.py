@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rowlock.errors import StoreError
@@ -16,11 +17,14 @@ _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 class Settler:
     """Settles finished attempts as soon as the previous batch returned: quick when quiet, large batches when busy."""
 
-    def __init__(self, store: Store, owner: WorkerId, batch_max: int, log: Any) -> None:
+    def __init__(
+        self, store: Store, owner: WorkerId, batch_max: int, log: Any, before_telling: Callable[[], None]
+    ) -> None:
         self._store = store
         self._owner = owner
         self._batch_max = batch_max
         self._log = log
+        self._before_telling = before_telling
         self._pending: list[Settlement] = []
         self._types: list[str] = []  # of the pending ones, in the same order
         self._pauses: list[tuple[str, float]] = []
@@ -74,6 +78,7 @@ class Settler:
                 await asyncio.sleep(delay)
                 continue
             failures = 0
+            self._before_telling()
             self._tell(batch, types, lost)
             batch = []
 

@@ -8,6 +8,7 @@ supervisor ──┬── worker process 1   (handlers; may hang, crash, hold t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -28,10 +29,19 @@ from rowlock.jobs.verdict import after_death, after_error, deadline_error
 from rowlock.storage.records import Claimed, Held, Outcome, Settlement, Worker
 
 _WATCH_SECONDS = 0.1
-_RESTART_SECONDS = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)  # the wait before a new process, by deaths in a row
-_HEALTHY_SECONDS = 10.0  # a process that lived this long starts the count anew
+_RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)  # the wait before a new process, by deaths in a row before any work
+_SPARE_SECONDS = 2.0  # after a start, before a spare is warmed up for the next
 _LATE_SECONDS = 0.9  # beyond the grace period, before a worker that will not stop is killed
 _AGAIN_SECONDS = 0.2
+_IMPATIENT_SECONDS = 1.0  # a second signal sooner than this is the same one, sent to process and group
+
+
+@dataclass(slots=True)
+class Spawned:
+    """A process that has loaded Rowlock, no application yet, and waits for its order."""
+
+    process: asyncio.subprocess.Process
+    descriptor: int
 
 
 @dataclass(slots=True)
@@ -42,7 +52,6 @@ class Child:
     process: asyncio.subprocess.Process
     slots: Slots
     descriptor: int
-    started: float = field(default_factory=time.monotonic)
     condemned: set[str] = field(default_factory=set)  # jobs past their deadline, settled by us before the kill
 
 
@@ -69,14 +78,19 @@ class Supervisor:
         self._concurrency = concurrency
         self._children: dict[str, Child] = {}
         self._stopping = asyncio.Event()
+        self._asked = 0.0
+        self._spare: Spawned | None = None
+        self._warming: asyncio.Task[None] | None = None
         self.failed = False
 
     def stop(self) -> None:
-        """Stop gracefully; asked again, at once."""
-        if self._stopping.is_set():
+        """Stop gracefully; asked again after a while, at once."""
+        if self._stopping.is_set() and time.monotonic() > self._asked + _IMPATIENT_SECONDS:
             for child in self._children.values():
-                _signal(child, signal.SIGKILL)
-        self._stopping.set()
+                _signal(child.process, signal.SIGKILL)
+        if not self._stopping.is_set():
+            self._asked = time.monotonic()
+            self._stopping.set()
 
     async def run(self) -> None:
         """Supervise until stopped or, when draining, until every worker has drained."""
@@ -97,20 +111,25 @@ class Supervisor:
             await together
         finally:
             tasks: list[asyncio.Task[Any]] = [*chores, *places, stopping]
+            if self._warming is not None:
+                tasks.append(self._warming)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._spare is not None:
+                _signal(self._spare.process, signal.SIGKILL)
+                await self._spare.process.wait()
 
     async def _stop_children(self, together: asyncio.Task[None]) -> None:
         for child in self._children.values():
-            _signal(child, signal.SIGTERM)
+            _signal(child.process, signal.SIGTERM)
         _, late = await asyncio.wait([together], timeout=self._engine.settings.grace_seconds + _LATE_SECONDS)
         if late:
             for child in self._children.values():
                 self._log.warning(
                     "worker.killed", worker=child.record.id, reason="it did not stop within the grace period"
                 )
-                _signal(child, signal.SIGKILL)
+                _signal(child.process, signal.SIGKILL)
 
     # -- one place ---------------------------------------------------------------------------------
 
@@ -121,11 +140,11 @@ class Supervisor:
             child = await self._start()
             code = await child.process.wait()
             del self._children[child.record.id]
-            await self._clean_up(child, code)
+            worked = await self._clean_up(child, code)
             os.close(child.descriptor)
             if self._stopping.is_set() or (self._drain and code == 0):
                 return
-            deaths = 0 if time.monotonic() - child.started > _HEALTHY_SECONDS else deaths + 1
+            deaths = 0 if worked else deaths + 1
             if self._drain and deaths >= len(_RESTART_SECONDS):
                 self.failed = True
                 self._log.error("worker.gave_up", place=place, reason="its processes keep dying")
@@ -136,22 +155,35 @@ class Supervisor:
             except TimeoutError:
                 continue
 
-    async def _start(self) -> Child:
+    async def _spawn(self) -> Spawned:
         engine = self._engine
         count = slots_per_runner(engine.types) * sum(
             self._concurrency or engine.concurrency(queue) for queue in self._queues
         )
         descriptor = allocate(count)
-        worker_id = uuid7()
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rowlock.jobs.child", stdin=asyncio.subprocess.PIPE, pass_fds=(descriptor,)
         )
+        return Spawned(process, descriptor)
+
+    async def _warm_up(self) -> None:
+        """Have a process ready, so that a dead one is replaced in milliseconds."""
+        await asyncio.sleep(_SPARE_SECONDS)
+        if self._spare is None:
+            self._spare = await self._spawn()
+
+    async def _start(self) -> Child:
+        spare, self._spare = self._spare, None
+        spawned = spare if spare and spare.process.returncode is None else await self._spawn()
+        if not self._drain and (self._warming is None or self._warming.done()):
+            self._warming = asyncio.create_task(self._warm_up())
+        process, descriptor, worker_id = spawned.process, spawned.descriptor, uuid7()
         record = Worker(worker_id, f"{os.uname().nodename}:{process.pid}", self._queues)
         child = Child(record, process, Slots.shared(descriptor), descriptor)
         self._children[worker_id] = child
         order = Order(
             app=self._app_name,
-            database_url=engine.settings.database_url,
+            database_url=self._engine.settings.database_url,
             worker_id=worker_id,
             queues=list(self._queues),
             slots=descriptor,
@@ -164,8 +196,11 @@ class Supervisor:
         self._log.info("worker.started", worker=worker_id, pid=process.pid, queues=list(self._queues))
         return child
 
-    async def _clean_up(self, child: Child, code: int) -> None:
-        """Give back what a process held when it ended: what it had begun counts as an attempt, the rest does not."""
+    async def _clean_up(self, child: Child, code: int) -> bool:
+        """Give back what a process held when it ended: what it had begun counts as an attempt, the rest does not.
+
+        False when it ended badly and held nothing: perhaps it cannot even start.
+        """
         reason = _how(code)
         if code == 0:
             self._log.info("worker.stopped", worker=child.record.id, pid=child.process.pid)
@@ -184,7 +219,7 @@ class Supervisor:
             except StoreError as error:
                 self._log.warning("worker.cleanup_delayed", worker=child.record.id, reason=str(error))
                 if self._stopping.is_set():
-                    return  # the leases run out by themselves
+                    return True  # the leases run out by themselves
                 await asyncio.sleep(_AGAIN_SECONDS)
         for lease, settlement in zip(held, settlements, strict=True):
             event = "job.released" if settlement.outcome == Outcome.RELEASE else "job.crashed"
@@ -193,6 +228,7 @@ class Supervisor:
         if held:
             for queue in self._queues:
                 await self._wake(queue)
+        return code == 0 or bool(held) or bool(child.condemned)
 
     async def _wake(self, queue: str) -> None:
         try:
@@ -272,16 +308,17 @@ class Supervisor:
             return
         child.condemned.update(job.job_id for job in late)
         self._log.error("worker.killed", worker=child.record.id, reason="a job ran past its deadline and did not stop")
-        _signal(child, signal.SIGKILL)
+        _signal(child.process, signal.SIGKILL)
 
 
 async def _all(places: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*places)
 
 
-def _signal(child: Child, number: signal.Signals) -> None:
-    if child.process.returncode is None:
-        child.process.send_signal(number)
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
 
 
 def _how(code: int) -> str:

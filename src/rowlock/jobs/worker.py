@@ -46,7 +46,7 @@ class WorkerProcess:
         self._engine = engine
         self.record = Worker(worker_id or uuid7(), f"{socket.gethostname()}:{os.getpid()}", tuple(queues))
         self._log = log.bind(worker=self.record.id)
-        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log)
+        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log, self._tell_started)
         sizes = [self._size(queue, concurrency) for queue in queues]
         width = slots_per_runner(engine.types)
         slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
@@ -195,12 +195,17 @@ class WorkerProcess:
             except TimeoutError:
                 continue
 
+    def _tell_started(self) -> None:
+        for lane in self._lanes:
+            lane.tell_started()
+
     async def _watch(self) -> None:
         """Deadlines, stale buffers, progress reports: a few times a second."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for lane in self._lanes:
                 lane.watch()
+                lane.tell_started()
                 if lane.context.reports:
                     reports = list(lane.context.reports.values())
                     lane.context.reports.clear()

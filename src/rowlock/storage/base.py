@@ -75,7 +75,7 @@ class Store(Protocol):
     # -- life of the store ---------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect; raises StoreUnavailable with the reason when that is impossible. The other verbs do it when needed."""
+        """Connect; raises StoreUnavailable with the reason when it cannot. Other verbs do this when needed."""
 
     async def close(self) -> None:
         """Let go of every connection; idempotent."""

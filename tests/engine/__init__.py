@@ -1,0 +1,1 @@
+"""The engine, everything above the store, on every store."""

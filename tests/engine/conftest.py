@@ -1,0 +1,64 @@
+"""Applications on every store, with their store watched and what they log kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from conformance.conftest import clock, pytest_generate_tests, resource, rig, store
+from conformance.stores import Rig
+from engine.running import Log
+from engine.watched import WatchedStore
+from rowlock import FakeClock, Rowlock
+from rowlock.observe import logs
+from rowlock.settings import Settings, load
+from rowlock.storage.base import Store
+from rowlock.storage.open import open_store
+
+__all__ = ["clock", "pytest_generate_tests", "resource", "rig", "store"]
+
+MakeApp = Callable[..., Awaitable[Rowlock]]
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[Log]:
+    """What the engine logs in this test."""
+    log = Log()
+    logs.configure("info", "json", stream=log.stream)
+    yield log
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of whoever runs the tests are not those of the tests."""
+    for field in Settings.model_fields.values():
+        for name in field.validation_alias.choices:
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def make_app(rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeApp]:
+    """Makes applications on one empty database, each with a store of its own, as processes have."""
+    monkeypatch.setattr("rowlock.app.open_store", lambda *given: WatchedStore(open_store(*given)))
+    made: list[Rowlock] = []
+
+    async def make(*, clock: Any = clock, allow_unknown_types: bool = False, **settings: Any) -> Rowlock:
+        chosen = load(database_url=rig.url, **{"grace_seconds": 5.0} | settings)
+        app = Rowlock(settings=chosen, clock=clock, allow_unknown_types=allow_unknown_types)
+        await app.store.open()
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        await app.close()
+        app.blocking.close()
+
+
+@pytest.fixture
+async def app(make_app: MakeApp) -> Rowlock:
+    return await make_app()

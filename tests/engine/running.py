@@ -1,0 +1,70 @@
+"""Short ways to run a worker in a test and to wait for what it does, never for long."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from rowlock import JobRecord, Rowlock
+
+T = TypeVar("T")
+
+SECONDS = 10.0
+"""Longer than anything here takes, on a busy machine; then the test fails instead of hanging."""
+
+
+async def soon(waiting: Awaitable[T], seconds: float = SECONDS) -> T:
+    """Wait for it, but not for ever."""
+    async with asyncio.timeout(seconds):
+        return await waiting
+
+
+async def drain(app: Rowlock, *queues: str) -> None:
+    """Work until nothing is ready."""
+    await soon(app.work(*queues, drain=True))
+
+
+@asynccontextmanager
+async def working(app: Rowlock, *queues: str) -> AsyncIterator[asyncio.Event]:
+    """A worker that runs until the end of the block, or until the event that it gives is set."""
+    stop = asyncio.Event()
+    worker = asyncio.create_task(app.work(*queues, stop=stop))
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await soon(worker)
+
+
+async def done(app: Rowlock, job_id: str) -> JobRecord:
+    """The record of a job, run by draining."""
+    await drain(app)
+    return await record(app, job_id)
+
+
+async def record(app: Rowlock, job_id: str) -> JobRecord:
+    found = await app.get(job_id)
+    assert found is not None
+    return found
+
+
+class Log:
+    """What was logged, as JSON lines."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]

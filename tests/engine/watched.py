@@ -1,0 +1,101 @@
+"""A store whose calls a test can count, wait for, hold back and make fail; the work itself is the real store's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rowlock.errors import StoreUnavailable
+from rowlock.storage.base import Store, Wake
+
+REFUSED, REPLY_LOST = "refused", "reply lost"
+ALWAYS = 1_000_000
+
+
+class WatchedStore:
+    """Passes every verb on, as a proxy between a worker and its database would."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.calls: Counter[str] = Counter()
+        self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._faults: dict[str, deque[tuple[str, BaseException]]] = defaultdict(deque)
+        self._gates: dict[str, asyncio.Event] = {}
+        self._waiting: list[tuple[Callable[[str, Any], bool], asyncio.Future[Any]]] = []
+
+    # -- what a test asks for ----------------------------------------------------------------------
+
+    def refuse(self, verb: str, times: int = 1, error: BaseException | None = None) -> None:
+        """The next calls fail before the store hears of them."""
+        self._faults[verb].extend([(REFUSED, error or StoreUnavailable("the database is away"))] * times)
+
+    def lose_reply(self, verb: str, times: int = 1) -> None:
+        """The next calls are carried out and committed, but their caller never learns of it."""
+        self._faults[verb].extend([(REPLY_LOST, StoreUnavailable("the connection broke"))] * times)
+
+    def mend(self, verb: str) -> None:
+        self._faults.pop(verb, None)
+
+    @contextmanager
+    def held(self, verb: str) -> Iterator[None]:
+        """The calls made in this block are carried out, but nobody gets an answer before its end."""
+        gate = self._gates[verb] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._gates[verb]
+            gate.set()
+
+    def next(self, verb: str, such: Callable[[Any], bool] = lambda answer: True) -> asyncio.Future[Any]:
+        """The answer of the next call that the store carries out, and that is `such`."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((lambda name, answer: name == verb and such(answer), future))
+        return future
+
+    # -- passing on --------------------------------------------------------------------------------
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self.inner, verb)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self.calls[verb] += 1
+            self.arguments[verb].append(args)
+            kind, error = self._faults[verb].popleft() if self._faults[verb] else ("", None)
+            if kind == REFUSED:
+                self._tell(f"{verb} refused", None)
+                raise error
+            answer = await found(*args, **options)
+            gate = self._gates.get(verb)
+            self._tell(verb, answer)
+            if gate is not None:
+                await gate.wait()
+            if kind == REPLY_LOST:
+                raise error
+            return answer
+
+        return call
+
+    async def listen(self, wake: Wake) -> None:
+        if self._faults["listen"]:
+            raise self._faults["listen"].popleft()[1]
+
+        def heard(kind: str, name: str) -> None:
+            wake(kind, name)
+            self._tell(f"hint of {kind}", name)
+
+        await self.inner.listen(heard)
+
+    def _tell(self, verb: str, answer: Any) -> None:
+        for waiting in list(self._waiting):
+            wanted, future = waiting
+            if future.done():
+                self._waiting.remove(waiting)
+            elif wanted(verb, answer):
+                self._waiting.remove(waiting)
+                future.set_result(answer)

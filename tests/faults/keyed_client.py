@@ -1,0 +1,65 @@
+"""`python -m faults.keyed_client URL COUNT`: enqueues keys 0 to COUNT-1, asking again whenever no answer came.
+
+Keys that an earlier run has written down are left out. With FAULTS_DIE_AFTER_COMMITS=N it dies after every Nth commit
+of an enqueue, before its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from faults.app import app, journal
+from rowlock import Unique
+from rowlock.errors import StoreError
+from rowlock.storage.sqlite import SqliteStore
+
+AGAIN_SECONDS = 0.01
+IN_FLIGHT = 4
+
+
+async def ask(key: str) -> None:
+    unique = Unique.forever(key=key, on_conflict="return_existing")
+    while True:
+        try:
+            receipt = await app.enqueue("noop", unique=unique)
+        except StoreError:
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            journal.write("acknowledged", receipt.job_id, note=key)
+            return
+
+
+async def ask_for_all(url: str, number: int) -> None:
+    app.settings = app.settings.model_copy(update={"database_url": url})
+    known = {entry.note for entry in journal.all("acknowledged")}
+    wanted = [key for key in map(str, range(number)) if key not in known]
+
+    async def some(place: int) -> None:
+        for key in wanted[place::IN_FLIGHT]:
+            await ask(key)
+
+    async with app:
+        await asyncio.gather(*map(some, range(IN_FLIGHT)))
+
+
+def die_after_commits(number: int) -> None:
+    """Die where the job is on the disk and nobody has been told."""
+    enqueue, commits = SqliteStore.enqueue, 0
+
+    async def dying(self: SqliteStore, *args: object) -> object:
+        nonlocal commits
+        done = await enqueue(self, *args)
+        commits += 1
+        if commits % number == 0:
+            os._exit(os.EX_TEMPFAIL)
+        return done
+
+    SqliteStore.enqueue = dying
+
+
+if __name__ == "__main__":
+    if number := os.environ.get("FAULTS_DIE_AFTER_COMMITS"):
+        die_after_commits(int(number))
+    asyncio.run(ask_for_all(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,184 @@
+"""A network that fails, between a client and PostgreSQL: a proxy in a thread of the test's process.
+
+    client ──▶ proxy ──▶ PostgreSQL        cut · slow · silent · the reply to a commit lost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+_CHUNK_BYTES = 65_536
+_STARTUP_HEADER_BYTES = 4
+_HEADER_BYTES = 5
+
+
+class Connection:
+    """One client's connection, both halves."""
+
+    def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._reader = reader
+        self._writer = writer
+        self._server: asyncio.StreamWriter | None = None
+        self._silent = False
+        self._executed = False  # the client has sent an Execute whose answer has not passed
+
+    async def run(self) -> None:
+        try:
+            server_reader, self._server = await asyncio.open_connection("127.0.0.1", self._proxy.target)
+        except OSError:
+            self.cut()
+            return
+        halves = [
+            asyncio.ensure_future(self._requests(self._reader, self._server)),
+            asyncio.ensure_future(self._replies(server_reader, self._writer)),
+        ]
+        try:
+            await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for half in halves:
+                half.cancel()
+            await asyncio.gather(*halves, return_exceptions=True)
+            self.cut()
+
+    def silence(self) -> None:
+        """From now on nothing passes, and nobody is told."""
+        self._silent = True
+
+    def cut(self) -> None:
+        """Reset both halves."""
+        for writer in (self._writer, self._server):
+            if writer is not None and writer.transport is not None:
+                writer.transport.abort()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        messages = Messages(first_is_startup=True)
+        while data := await reader.read(_CHUNK_BYTES):
+            kinds = messages.kinds(data)
+            if "E" in kinds and self._proxy.decides("request"):
+                return  # it never arrives
+            self._executed = self._executed or "E" in kinds
+            await self._pass(data, writer)
+
+    async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        messages = Messages(first_is_startup=False)
+        while data := await reader.read(_CHUNK_BYTES):
+            kinds = messages.kinds(data)
+            if self._executed and "Z" in kinds:
+                self._executed = False
+                # Ready for the next query: what was asked has been committed.
+                if self._proxy.decides("reply"):
+                    return
+            await self._pass(data, writer)
+
+    async def _pass(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        if self._proxy.delay_seconds:
+            await asyncio.sleep(self._proxy.delay_seconds)
+        if not self._silent:
+            writer.write(data)
+            await writer.drain()
+
+
+class Messages:
+    """Follows one direction of PostgreSQL's protocol, whatever the sizes of the pieces."""
+
+    def __init__(self, *, first_is_startup: bool) -> None:
+        self._startup = first_is_startup
+        self._rest = b""
+
+    def kinds(self, data: bytes) -> str:
+        """The kinds of the messages that end in this piece."""
+        return "".join(self._complete(data))
+
+    def _complete(self, data: bytes) -> Iterator[str]:
+        self._rest += data
+        while len(self._rest) >= _HEADER_BYTES:
+            at = 0 if self._startup else 1
+            length = int.from_bytes(self._rest[at : at + _STARTUP_HEADER_BYTES]) + at
+            if len(self._rest) < length:
+                return
+            if not self._startup:
+                yield chr(self._rest[0])
+            self._startup, self._rest = False, self._rest[length:]
+
+
+class Proxy:
+    """Listens on a port of its own and passes on to `target`, until told otherwise."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.delay_seconds = 0.0
+        self.refusing = False
+        self.counts = {"request": 0, "reply": 0}
+        self._chances = {"request": 0.0, "reply": 0.0}
+        self._rng = random.Random(0)
+        self._connections: set[Connection] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    def lose(self, rng: random.Random, *, requests: float = 0.0, replies: float = 0.0) -> None:
+        """Cut a connection before a statement arrives, or after it was committed and before its reply, so often."""
+        self._rng = rng
+        self._chances = {"request": requests, "reply": replies}
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        self._in_loop(lambda: [connection.cut() for connection in list(self._connections)])
+
+    def silence(self) -> None:
+        """Every connection there is becomes half-open: it stays, and says nothing any more."""
+        self._in_loop(lambda: [connection.silence() for connection in list(self._connections)])
+
+    def decides(self, what: str) -> bool:
+        """Whether this request or reply is lost."""
+        lost = self._chances[what] > 0 and self._rng.random() < self._chances[what]
+        self.counts[what] += lost
+        return lost
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(self, reader, writer)
+        if self.refusing:
+            connection.cut()
+            return
+        self._connections.add(connection)
+        try:
+            with contextlib.suppress(OSError):
+                await connection.run()
+        finally:
+            self._connections.discard(connection)
+
+    def _in_loop(self, work: Callable[[], object]) -> None:
+        async def run() -> None:
+            work()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self._server = self._run(asyncio.start_server(self._accept, sock=listener))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._in_loop(self._server.close)
+        self.cut()
+        self._run(self._settle())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _settle(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        await asyncio.wait(others, timeout=5) if others else None

@@ -1,0 +1,120 @@
+"""I1: no job is lost once enqueue returned, though producers, workers and the database are killed all the time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from faults.conftest import migrate
+from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from faults.processes import Fleet
+from faults.until import after, until
+from postgres_server import PostgresServer
+
+SHORT, LONG = 2.5, 60.0
+DRAIN_SECONDS = 60.0
+lengths = pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(SHORT, id="short"),
+        pytest.param(LONG, id="long", marks=[pytest.mark.long, pytest.mark.timeout(LONG + 3 * DRAIN_SECONDS)]),
+    ],
+)
+Crash = Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def durable_server() -> Iterator[PostgresServer]:
+    """A server of our own, to be crashed."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def durable_database(durable_server: PostgresServer) -> PostgresDatabase:
+    made = PostgresDatabase(durable_server)
+    migrate(made)
+    return made
+
+
+def attack(fleet: Fleet, database: Database, rng: random.Random, seconds: float, crashes: list[Crash]) -> None:
+    """Produce and work while everything is killed at random; leaves nothing running."""
+
+    def produce() -> None:
+        fleet.start("faults.producer", database.url, "1000000")
+
+    def kill_producer() -> None:
+        rng.choice([tree for tree in fleet.trees if tree.alive and tree not in workers]).kill()
+        produce()
+
+    def kill_worker() -> None:
+        if pids := workers[-1].workers():
+            workers[-1].kill_worker(rng.choice(pids))
+
+    def kill_tree() -> None:
+        workers[-1].kill()
+        workers.append(fleet.worker(database, ready=False, processes=2))
+
+    workers = [fleet.worker(database, ready=False, processes=2)]
+    for _ in range(2):
+        produce()
+    until(lambda: fleet.journal.jobs("acknowledged"), 20, "no job was enqueued")
+    over = after(seconds)
+    blows = [kill_producer, kill_worker, kill_tree]
+    while not over():
+        until(after(rng.uniform(0.1, 0.5)), 1)
+        rng.choice(blows)()
+        if crashes and rng.random() < 0.4:
+            crashes[0]()
+    for tree in fleet.trees:
+        tree.kill()
+
+
+def lost(fleet: Fleet, database: Database, figure: Callable[[str], None]) -> set[str]:
+    """Let a fleet of healthy workers finish; the acknowledged jobs that have not succeeded by then."""
+    acknowledged = fleet.journal.jobs("acknowledged")
+    fleet.worker(database, ready=False, processes=2)
+    until(lambda: database.waiting() == 0, DRAIN_SECONDS, lambda: f"drained: {database.statuses()}")
+    ended = fleet.journal.jobs("end")
+    succeeded = {job.id for job in database.records("status = 'succeeded'").values()}
+    assert succeeded <= ended, "a job counts as succeeded though no handler came to its end"
+    figure(f"I1 {database.kind}: {len(acknowledged):,} acknowledged, {len(acknowledged - succeeded)} lost")
+    return acknowledged - succeeded
+
+
+@lengths
+def test_no_job_is_lost_when_producers_and_workers_are_killed(
+    sqlite_database: SqliteDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
+) -> None:
+    attack(fleet, sqlite_database, rng, seconds, [])
+    assert lost(fleet, sqlite_database, figure) == set()
+
+
+@lengths
+def test_no_job_is_lost_when_the_database_crashes_too(
+    durable_database: PostgresDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
+) -> None:
+    attack(fleet, durable_database, rng, seconds, [lambda: durable_database.server.restart("immediate")])
+    assert lost(fleet, durable_database, figure) == set()
+
+
+def test_the_attack_notices_an_answer_before_the_commit(
+    database: Database, fleet: Fleet, figure: Callable[[str], None]
+) -> None:
+    producer = fleet.start("faults.producer", database.url, "1000000", FAULTS_MUTANT="early_ack")
+    until(lambda: len(fleet.journal.jobs("acknowledged")) > 20, 20, producer.tail)
+    producer.kill()
+    assert lost(fleet, database, figure)
+
+
+def test_the_attack_notices_a_server_that_does_not_wait_for_its_disk(
+    durable_database: PostgresDatabase, fleet: Fleet, figure: Callable[[str], None]
+) -> None:
+    durable_database.run(f"ALTER DATABASE {durable_database.name} SET synchronous_commit = off")
+    producer = fleet.start("faults.producer", durable_database.url, "1000000")
+    until(lambda: len(fleet.journal.jobs("acknowledged")) > 20, 20, producer.tail)
+    durable_database.server.restart("immediate")
+    producer.kill()
+    assert lost(fleet, durable_database, figure)
