@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import report, usage
 from benchmarks.clients import Bench, ClientError
 from benchmarks.install import InstallError, cache_directory, install
 from benchmarks.machine import describe, filesystem
@@ -27,6 +27,7 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]  # system -> workload -> one e
 def main() -> int:
     options = _options()
     systems, workloads = _chosen(options.only)
+    usage.require()
     plan: Plan = QUICK if options.quick else FULL
     cache = cache_directory()
     try:

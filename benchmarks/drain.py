@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 from benchmarks.clients import Bench, ClientError, Workers, workers
-from benchmarks.places import Counting, Place, PostgresPlace
+from benchmarks.places import Place, PostgresPlace, Question
 from benchmarks.plan import Plan
 from benchmarks.systems import Settings, System
 from benchmarks.usage import Usage, cpu
 
 _POLL_SECONDS = 0.01
+_SETTLE_POLL_SECONDS = 0.004
 
 
 def drain(
@@ -28,7 +29,7 @@ def drain(
     query = system.unsettled_when_full if full and system.unsettled_when_full else system.unsettled
     before = place.counters() if isinstance(place, PostgresPlace) else None
     with (
-        place.counting(query) as unsettled,
+        place.asking(query) as unsettled,
         workers(bench, system, place, settings, processes) as running,
     ):
         first_seen, usage_first = _wait_for_start(plan, running, place)
@@ -72,13 +73,13 @@ def _wait_for_handlers(plan: Plan, running: Workers, jobs: int) -> bool:
     return False
 
 
-def _wait_until_settled(plan: Plan, unsettled: Counting) -> int:
+def _wait_until_settled(plan: Plan, unsettled: Question) -> int:
     end = time.monotonic() + plan.settle_seconds_max
     while time.monotonic() < end:
-        if not unsettled.count():
+        if not unsettled.ask():
             return time.monotonic_ns()
-        time.sleep(_POLL_SECONDS / 5)
-    raise ClientError(f"{unsettled.count()} jobs ran but were never acknowledged in the store")
+        time.sleep(_SETTLE_POLL_SECONDS)
+    raise ClientError("all jobs ran, but not all were acknowledged in the store")
 
 
 def _rates(starts: list[tuple[int, int, int]], processes: int, end_ns: int, finished: bool) -> dict[str, Any]:

@@ -36,17 +36,17 @@ class Place(Protocol):
     def settle(self, vacuum: bool = False) -> None:
         """Statistics as they will be in a running system, and no checkpoint in the middle of a drain."""
 
-    def counting(self, query: str) -> contextlib.AbstractContextManager[Counting]:
-        """A connection that repeats this query."""
+    def asking(self, query: str) -> contextlib.AbstractContextManager[Question]:
+        """A connection that asks this again and again."""
 
     def old_transaction(self) -> contextlib.AbstractContextManager[None]:
         """Another client's transaction, open for as long as the context is."""
 
 
-class Counting(Protocol):
+class Question(Protocol):
     calls: int
 
-    def count(self) -> int: ...
+    def ask(self) -> bool: ...
 
 
 def place(system: System, purpose: str, server: Server | None, directory: Path) -> Place:
@@ -57,14 +57,14 @@ def place(system: System, purpose: str, server: Server | None, directory: Path) 
     return PostgresPlace(server, name)
 
 
-class _Query:
+class _Question:
     def __init__(self, connection: Any, query: str) -> None:
         self.calls = 0
         self._connection, self._query = connection, query
 
-    def count(self) -> int:
+    def ask(self) -> bool:
         self.calls += 1
-        return int(self._connection.execute(self._query).fetchone()[0])
+        return bool(self._connection.execute(self._query).fetchone()[0])
 
 
 class PostgresPlace:
@@ -84,9 +84,9 @@ class PostgresPlace:
             connection.execute("CHECKPOINT")
 
     @contextlib.contextmanager
-    def counting(self, query: str) -> Iterator[Counting]:
+    def asking(self, query: str) -> Iterator[Question]:
         with self.server.connect(self.name) as connection:
-            yield _Query(connection, query)
+            yield _Question(connection, query)
 
     @contextlib.contextmanager
     def old_transaction(self) -> Iterator[None]:
@@ -140,9 +140,9 @@ class SqlitePlace:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextlib.contextmanager
-    def counting(self, query: str) -> Iterator[Counting]:
+    def asking(self, query: str) -> Iterator[Question]:
         with contextlib.closing(sqlite3.connect(self.url, isolation_level=None)) as connection:
-            yield _Query(connection, query)
+            yield _Question(connection, query)
 
     @contextlib.contextmanager
     def old_transaction(self) -> Iterator[None]:

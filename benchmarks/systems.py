@@ -1,8 +1,8 @@
 """The systems measured: how each is driven at its defaults and at its best, and how to see that it is done.
 
-`unsettled` counts the measured jobs that the store does not yet know to be finished; the jobs that only
-fill the store have another priority and are left out. Settings are those of the system's own names
-(see its adapter). The best ones were found by short drains; a better one may exist.
+`unsettled` asks whether the store holds a measured job that it does not yet know to be finished; the jobs that only
+fill the store have another priority and are left out. It is cheap, so that asking does not slow the drain.
+Settings have the system's own names (see its adapter). The best were found by short drains; better ones may exist.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ SYSTEMS: tuple[System, ...] = (
         adapter="rowlock_peer",
         package="rowlock",
         unsettled="""SELECT
-            (SELECT count(*) FROM rowlock.ready WHERE queue = 'default' AND limit_key IS NULL AND priority = 100)
-            + (SELECT count(*) FROM rowlock.delayed)
-            + (SELECT count(*) FROM rowlock.running r CROSS JOIN LATERAL
+            EXISTS (SELECT FROM rowlock.ready WHERE queue = 'default' AND limit_key IS NULL AND priority = 100)
+            OR EXISTS (SELECT FROM rowlock.delayed)
+            OR EXISTS (SELECT FROM rowlock.running r CROSS JOIN LATERAL
                 (SELECT priority FROM rowlock.jobs j WHERE j.id = r.job_id OFFSET 0) j WHERE j.priority = 100)""",
         batch={"batch": True},
         supervised=True,
@@ -78,7 +78,8 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="procrastinate_peer",
         package="procrastinate",
-        unsettled="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing') AND priority = 0",
+        unsettled="""SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status = 'todo' AND priority = 0)
+            OR EXISTS (SELECT FROM procrastinate_jobs WHERE status = 'doing' AND priority = 0)""",
         best={"concurrency": 4, "connections": 4, "uvloop": True},
     ),
     System(
@@ -87,8 +88,8 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="pgqueuer_peer",
         package="pgqueuer",
-        unsettled="""SELECT (SELECT count(*) FROM pgqueuer WHERE status = 'queued' AND priority = 0)
-            + (SELECT count(*) FROM pgqueuer WHERE status = 'picked' AND priority = 0)""",
+        unsettled="""SELECT EXISTS (SELECT FROM pgqueuer WHERE status = 'queued' AND priority = 0)
+            OR EXISTS (SELECT FROM pgqueuer WHERE status = 'picked' AND priority = 0)""",
         best={"batch": 200, "uvloop": True},
     ),
     System(
@@ -99,7 +100,7 @@ SYSTEMS: tuple[System, ...] = (
         package="awa-pg",
         unsettled="""SELECT
             (SELECT coalesce(sum(claimed_count), 0) FROM awa.ready_claim_attempt_batches WHERE priority = 2)
-            - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches WHERE priority = 2)""",
+            > (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches WHERE priority = 2)""",
         best={"queue": {"max_workers": 500}, "uvloop": True},
         latency={"uvloop": True},
     ),
@@ -109,8 +110,8 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.NODE,
         adapter="graphile_worker_peer",
         package="graphile-worker",
-        unsettled="""SELECT count(*) FROM graphile_worker._private_jobs
-            WHERE id > (SELECT coalesce(max(id), 0) FROM graphile_worker._private_jobs WHERE priority = 10)""",
+        unsettled="""SELECT EXISTS (SELECT FROM graphile_worker._private_jobs
+            WHERE id > (SELECT coalesce(max(id), 0) FROM graphile_worker._private_jobs WHERE priority = 10))""",
         best={"concurrentJobs": 200, "maxPoolSize": 10, "localQueue": {"size": 2000}, "completeJobBatchDelay": 10},
         latency={"concurrentJobs": 10, "maxPoolSize": 12},
         note="deletes finished jobs",
@@ -121,9 +122,9 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.NODE,
         adapter="pg_boss_peer",
         package="pg-boss",
-        unsettled="SELECT count(*) FROM pgboss.job WHERE state < 'completed' AND priority = 0",
-        unsettled_when_full="""SELECT count(*) FROM pgboss.job
-            WHERE name = 'bench' AND state < 'active' AND NOT blocked AND priority = 0""",
+        unsettled="SELECT EXISTS (SELECT FROM pgboss.job WHERE state < 'completed' AND priority = 0)",
+        unsettled_when_full="""SELECT EXISTS (SELECT FROM pgboss.job
+            WHERE name = 'bench' AND state < 'active' AND NOT blocked AND priority = 0)""",
         best=_PG_BOSS_BEST,
         batch=_PG_BOSS_BEST,
         note="its handler always takes an array; on a full store the last batch's acknowledgement is not waited for",
@@ -135,9 +136,9 @@ SYSTEMS: tuple[System, ...] = (
         adapter="rowlock_peer",
         package="rowlock",
         unsettled="""SELECT
-            (SELECT count(*) FROM ready WHERE queue = 'default' AND limit_key = '' AND priority = 100)
-            + (SELECT count(*) FROM delayed)
-            + (SELECT count(*) FROM running r CROSS JOIN jobs j ON j.id = r.job_id WHERE j.priority = 100)""",
+            EXISTS (SELECT 1 FROM ready WHERE queue = 'default' AND limit_key = '' AND priority = 100)
+            OR EXISTS (SELECT 1 FROM delayed)
+            OR EXISTS (SELECT 1 FROM running r CROSS JOIN jobs j ON j.id = r.job_id WHERE j.priority = 100)""",
         batch={"batch": True},
         supervised=True,
         note="synchronous=FULL, its default",
@@ -148,7 +149,7 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="huey_peer",
         package="huey",
-        unsettled="SELECT count(*) FROM task WHERE priority = 0",
+        unsettled="SELECT EXISTS (SELECT 1 FROM task WHERE queue = 'bench' AND priority = 0)",
         best={"workers": 2, "worker-type": "process", "delay": 0.005, "max-delay": 0.02, "quiet": True},
         note="synchronous=FULL, its default; takes a job by deleting it, so a crash loses it",
     ),
@@ -158,7 +159,7 @@ SYSTEMS: tuple[System, ...] = (
         runtime=Runtime.PEERS,
         adapter="litequeue_peer",
         package="litequeue",
-        unsettled="SELECT count(*) FROM Queue WHERE status < 2",
+        unsettled="SELECT EXISTS (SELECT 1 FROM Queue WHERE status < 2)",
         best={"poll_seconds": 0.005},
         fills=False,
         note="no worker of its own, synchronous=NORMAL; no priorities, so nothing can be put behind",

@@ -9,16 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rowlock import Job, Rowlock, Settings
+from rowlock import Job, Rowlock
 
 QUEUE = "ai-cfo-jobs"
 _STEP_SECONDS = 0.5
 
-_settings = Settings()
+app = Rowlock()
 if "WORKER_QUEUE_NAME" not in os.environ:
-    _settings = _settings.model_copy(update={"queue": QUEUE})
-
-app = Rowlock(settings=_settings)
+    app.settings = app.settings.model_copy(update={"queue": QUEUE})
 
 
 @app.job("healthPing")

@@ -49,7 +49,6 @@ async def make_app(rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest
     async def make(*, clock: Any = clock, allow_unknown_types: bool = False, **settings: Any) -> Rowlock:
         chosen = load(database_url=rig.url, **{"grace_seconds": 5.0} | settings)
         app = Rowlock(settings=chosen, clock=clock, allow_unknown_types=allow_unknown_types)
-        await app.store.open()
         made.append(app)
         return app
 

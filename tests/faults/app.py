@@ -12,8 +12,8 @@ import os
 import resource
 import signal
 import time
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from faults import mutants
 from faults.journal import Journal

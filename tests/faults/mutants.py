@@ -14,6 +14,7 @@ from rowlock.jobs.supervisor import Supervisor
 from rowlock.storage.postgres import PostgresStore
 from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
 from rowlock.storage.sqlite import SqliteStore
+from rowlock.storage.sqlite import settle as sqlite_settle
 from rowlock.storage.statements import statements
 
 VARIABLE = "FAULTS_MUTANT"
@@ -107,6 +108,24 @@ def settle_by_id() -> None:
     _sqlite_statement("end_attempts", "AND lease = ? AND owner = ?", "AND (lease = ? OR 1) AND (owner = ? OR 1)")
 
 
+def rescue_is_free() -> None:
+    """In SQLite, a job whose lease ran out gets its attempt back."""
+
+    def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement]) -> Any:
+        free = [s._replace(outcome=Outcome.RELEASE) for s in settlements]
+        return settled(connection, now, owner, free)
+
+    def rescue(*args: Any) -> Any:
+        sqlite_settle.settle = settle_free
+        try:
+            return rescued(*args)
+        finally:
+            sqlite_settle.settle = settled
+
+    settled, rescued = sqlite_settle.settle, sqlite_settle.rescue
+    sqlite_settle.rescue = rescue
+
+
 _MUTANTS = {
-    change.__name__: change for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id)
+    change.__name__: change for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id, rescue_is_free)
 }

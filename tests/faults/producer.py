@@ -38,7 +38,9 @@ class Producer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.app.blocking.close()
 
-    def put(self, type_name: str, number: int = 1, *, options: Mapping[str, Any] | None = None, **payload: Any) -> list[str]:
+    def put(
+        self, type_name: str, number: int = 1, *, options: Mapping[str, Any] | None = None, **payload: Any
+    ) -> list[str]:
         """Enqueue some equal jobs in one call; their ids."""
         receipts = self.app.blocking.enqueue_many([(type_name, payload)] * number, **(options or {}))
         return [receipt.job_id for receipt in receipts]

@@ -1,6 +1,6 @@
 """A network that fails, between a client and PostgreSQL: a proxy in a thread of the test's process.
 
-    client ──▶ proxy ──▶ PostgreSQL        cut · slow · silent · the reply to a commit lost
+client ──▶ proxy ──▶ PostgreSQL        cut · slow · silent · the reply to a commit lost
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Self
 _CHUNK_BYTES = 65_536
 _STARTUP_HEADER_BYTES = 4
 _HEADER_BYTES = 5
+_ENCRYPT = {80877103, 80877104}  # "may we speak TLS (GSSAPI)?", answered by one bare byte
 
 
 class Connection:
@@ -29,6 +30,8 @@ class Connection:
         self._server: asyncio.StreamWriter | None = None
         self._silent = False
         self._executed = False  # the client has sent an Execute whose answer has not passed
+        self._asked = Messages(first_is_startup=True)
+        self._answered = Messages(first_is_startup=False)
 
     async def run(self) -> None:
         try:
@@ -59,18 +62,17 @@ class Connection:
                 writer.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        messages = Messages(first_is_startup=True)
         while data := await reader.read(_CHUNK_BYTES):
-            kinds = messages.kinds(data)
+            kinds = self._asked.kinds(data)
+            self._answered.bare_bytes += kinds.count("?")
             if "E" in kinds and self._proxy.decides("request"):
                 return  # it never arrives
             self._executed = self._executed or "E" in kinds
             await self._pass(data, writer)
 
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        messages = Messages(first_is_startup=False)
         while data := await reader.read(_CHUNK_BYTES):
-            kinds = messages.kinds(data)
+            kinds = self._answered.kinds(data)
             if self._executed and "Z" in kinds:
                 self._executed = False
                 # Ready for the next query: what was asked has been committed.
@@ -90,23 +92,30 @@ class Messages:
     """Follows one direction of PostgreSQL's protocol, whatever the sizes of the pieces."""
 
     def __init__(self, *, first_is_startup: bool) -> None:
+        self.bare_bytes = 0
         self._startup = first_is_startup
         self._rest = b""
 
     def kinds(self, data: bytes) -> str:
-        """The kinds of the messages that end in this piece."""
+        """The kinds of the messages that end in this piece; `?` for the question whether to encrypt."""
         return "".join(self._complete(data))
 
     def _complete(self, data: bytes) -> Iterator[str]:
         self._rest += data
+        if self.bare_bytes:
+            self._rest, self.bare_bytes = self._rest[self.bare_bytes :], 0
         while len(self._rest) >= _HEADER_BYTES:
             at = 0 if self._startup else 1
             length = int.from_bytes(self._rest[at : at + _STARTUP_HEADER_BYTES]) + at
             if len(self._rest) < length:
                 return
+            message, self._rest = self._rest[:length], self._rest[length:]
             if not self._startup:
-                yield chr(self._rest[0])
-            self._startup, self._rest = False, self._rest[length:]
+                yield chr(message[0])
+            elif int.from_bytes(message[4:8]) in _ENCRYPT:
+                yield "?"
+            else:
+                self._startup = False
 
 
 class Proxy:

@@ -68,7 +68,7 @@ def test_a_client_that_died_before_its_reply_may_ask_again(
     number, deaths = 12, 0
     while len({entry.note for entry in fleet.journal.all("acknowledged")}) < number:
         client = fleet.start(
-            "faults.keyed_client", sqlite_database.url, str(number), FAULTS_MUTANT=mutant, FAULTS_DIE_AFTER_COMMITS="4"
+            "faults.keyed_client", sqlite_database.url, str(number), FAULTS_MUTANT=mutant, FAULTS_DIE_AFTER_COMMITS="2"
         )
         until(lambda client=client: not client.alive, 20, client.tail)
         assert client.code in (0, os.EX_TEMPFAIL), client.tail()

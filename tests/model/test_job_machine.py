@@ -32,6 +32,7 @@ from rowlock.ids import uuid7
 from rowlock.storage.base import Store
 from rowlock.storage.records import (
     Claimed,
+    Held,
     JobFilter,
     JobId,
     JobRecord,
@@ -49,7 +50,8 @@ from rowlock.storage.records import (
 
 T = TypeVar("T")
 QUEUES = ("mail", "sync")
-WORKERS = (ANN, BEN, CAT)
+WORKERS = (ANN, BEN)
+STRANGER = CAT
 LIMITS = {limit.name: limit for limit in (Limit("api", concurrency=1), Limit("calls", rate=2, per_seconds=40))}
 JOBS_MAX = 40  # in one run, so that looking at all of them stays cheap
 DAY_SECONDS = 86_400
@@ -200,9 +202,14 @@ class JobMachine(RuleBasedStateMachine):
     def settle(self, held: list[tuple[Claimed, WorkerId]], outcomes: list[Outcome], delay: float) -> None:
         self._settle(held[0][1], held, outcomes, delay)
 
-    @rule(held=leases, owner=owners, outcome=st.sampled_from(Outcome))
-    def settle_as_anyone(self, held: tuple[Claimed, WorkerId], owner: WorkerId, outcome: Outcome) -> None:
-        self._settle(owner, [held], [outcome], 0)
+    @rule(job_id=jobs, outcome=st.sampled_from(Outcome))
+    def intrude(self, job_id: JobId, outcome: Outcome) -> None:
+        """Whoever is not the owner, or has another lease, changes nothing."""
+        job = self.model.jobs.get(job_id)
+        owner, lease = (ANN, 1) if job is None else (job.owner or ANN, job.lease)
+        for someone, number in ((owner, lease - 1), (owner, lease + 1), (STRANGER, lease)):
+            assert self.run(self.store.settle(someone, [Settlement(job_id, number, outcome)])) == [job_id]
+            assert self.run(self.store.progress(someone, [Progress(job_id, number, 99, None)])) == [job_id]
 
     def _settle(
         self, owner: WorkerId, held: list[tuple[Claimed, WorkerId]], outcomes: list[Outcome], delay: float
@@ -225,11 +232,6 @@ class JobMachine(RuleBasedStateMachine):
         reports = [Progress(claimed.id, claimed.lease, percent, None)]
         assert self.run(self.store.progress(owner, reports)) == self.model.progress(owner, reports)
 
-    @rule(owner=owners)
-    def held(self, owner: WorkerId) -> None:
-        held = {(one.job_id, one.lease) for one in self.run(self.store.held(owner))}
-        assert held == {(id, job.lease) for id, job in self.model.jobs.items() if job.owner == owner}
-
     @rule(beating=st.sets(owners), retired=st.one_of(st.none(), owners))
     def beat(self, beating: set[WorkerId], retired: WorkerId | None) -> None:
         if retired is not None:
@@ -237,8 +239,15 @@ class JobMachine(RuleBasedStateMachine):
             self.model.seen.pop(retired, None)
         held = self.run(self.store.beat([worker(owner) for owner in beating]))
         self.model.seen |= dict.fromkeys(beating, self.clock.now())
-        assert {(one.job_id, one.lease, one.owner) for one in held} == {
-            (id, job.lease, job.owner) for id, job in self.model.jobs.items() if job.owner in beating
+        self._compare_held(held, beating)
+        for owner in WORKERS:
+            self._compare_held(self.run(self.store.held(owner)), {owner})
+
+    def _compare_held(self, held: list[Held], owners: set[WorkerId]) -> None:
+        assert {(one.job_id, one.lease, one.owner, one.cancel_requested) for one in held} == {
+            (id, job.lease, job.owner, job.cancel_requested)
+            for id, job in self.model.jobs.items()
+            if job.owner in owners
         }
 
     @rule(seconds=st.sampled_from([1, 10, 15, 31, 100]))
@@ -246,8 +255,9 @@ class JobMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
         self.model.now = self.clock.now()
 
-    @rule(limit=st.integers(0, 5), delay=delays)
-    def rescue(self, limit: int, delay: float) -> None:
+    @rule(after=st.sampled_from([0, 31, 100]), limit=st.sampled_from([8, 1, 0]), delay=delays)
+    def rescue(self, after: float, limit: int, delay: float) -> None:
+        self.time_passes(after)
         expired = self.model.expired()
         rescued = self.run(self.store.rescue(limit, {QUEUES[0]: float(delay)}))
         assert len(rescued) == min(limit, len(expired))
@@ -273,8 +283,31 @@ class JobMachine(RuleBasedStateMachine):
             if dead:
                 self.model.discard(job_id)
 
-    @rule()
-    def retry_all(self) -> None:
+    @rule(
+        verb=st.sampled_from(["retry", "prune", "pause", "resume", "pause_key"]),
+        status=st.sampled_from(Status),
+        queue=queues,
+        key=st.sampled_from(["api", "api:a", "calls", "free"]),
+        seconds=st.sampled_from([0.5, 30.5, 120.5]),
+    )
+    def administer(self, verb: str, status: Status, queue: str, key: str, seconds: float) -> None:
+        if verb == "retry":
+            self._retry_all()
+        elif verb == "prune":
+            removed = self.run(self.store.prune({status: KeepPolicy(days=seconds / DAY_SECONDS)}, 1_000))
+            assert removed.get(status, 0) == self.model.prune(status, seconds)
+        elif verb == "pause":
+            self.run(self.store.pause(queue))
+            self.model.paused.add(queue)
+        elif verb == "resume":
+            self.run(self.store.resume(queue))
+            self.model.paused.discard(queue)
+        else:
+            self.run(self.store.pause_key(key, seconds))
+            until = self.clock.now() + timedelta(seconds=seconds)
+            self.model.paused_keys[key] = max(until, self.model.paused_keys.get(key, until))
+
+    def _retry_all(self) -> None:
         dead = self.model.dead()
         answer = self.run(self.store.retry(EVERYTHING, 1_000))
         assert sorted([*answer.retried, *answer.conflicts]) == sorted(dead)
@@ -283,30 +316,6 @@ class JobMachine(RuleBasedStateMachine):
             assert self.model.retry(job_id)
         for job_id in answer.conflicts:
             assert not self.model.retry(job_id)
-
-    @rule(status=st.sampled_from(Status), seconds=st.sampled_from([0.5, 30.5, 120.5]))
-    def prune(self, status: Status, seconds: float) -> None:
-        removed = self.run(self.store.prune({status: KeepPolicy(days=seconds / DAY_SECONDS)}, 1_000))
-        assert removed.get(status, 0) == self.model.prune(status, seconds)
-
-    @rule(queue=queues, key=st.sampled_from(["api", "api:a", "calls", "free", None]), seconds=st.sampled_from([5, 20]))
-    def pause(self, queue: str, key: str | None, seconds: float) -> None:
-        """Pause a limit key; or a queue, and resume the others."""
-        if key is not None:
-            self.run(self.store.pause_key(key, seconds))
-            until = self.clock.now() + timedelta(seconds=seconds)
-            self.model.paused_keys[key] = max(until, self.model.paused_keys.get(key, until))
-            return
-        self.run(self.store.pause(queue))
-        self.model.paused.add(queue)
-        for other in set(QUEUES) - {queue}:
-            self.run(self.store.resume(other))
-            self.model.paused.discard(other)
-
-    @rule(queue=queues)
-    def resume(self, queue: str) -> None:
-        self.run(self.store.resume(queue))
-        self.model.paused.discard(queue)
 
     # -- what holds after every step -----------------------------------------------------------------
 

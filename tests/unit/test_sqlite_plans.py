@@ -63,7 +63,7 @@ def test_a_claim_does_not_notice_depth(database: apsw.Connection) -> None:
         database.execute("DELETE FROM jobs; DELETE FROM ready")
         database.execute(
             """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-            INSERT INTO jobs SELECT i, 'job-' || i, 't', 'q', 100, 5, 30000, 0, NULL, NULL, '', NULL, 0, NULL, '{}' FROM n""",
+            INSERT INTO jobs SELECT i, i || '', 't', 'q', 1, 5, 30000, 0, NULL, NULL, '', NULL, 0, NULL, '{}' FROM n""",
             (waiting,),
         )
         database.execute("INSERT INTO ready SELECT queue, '', priority, seq, 0, 0, 0, 0, NULL, NULL FROM jobs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 from rowlock.clock import StoreClock
@@ -53,6 +54,6 @@ async def test_processes_share_the_jobs_of_one_file(tmp_path: Path) -> None:
         child.stdin.write("go\n")
         child.stdin.flush()
     done = [json.loads(child.communicate(timeout=60)[0]) for child in children]
-    assert sorted(sum(done, [])) == sorted(ids)
+    assert sorted(chain(*done)) == sorted(ids)
     assert (await store.counts())[Status.SUCCEEDED] == JOBS
     await store.close()

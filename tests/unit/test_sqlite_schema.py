@@ -38,8 +38,9 @@ def tables(store: SqliteStore) -> set[str]:
 async def test_a_migration_that_fails_leaves_nothing_behind(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Migration(len(schema.known()) + 1, "broken", "CREATE TABLE half (x); CREATE TABLE half (x);")
-    monkeypatch.setattr(schema, "known", lambda known=schema.known(): (*known, broken))
+    known = schema.known()
+    broken = Migration(len(known) + 1, "broken", "CREATE TABLE half (x); CREATE TABLE half (x);")
+    monkeypatch.setattr(schema, "known", lambda: (*known, broken))
     with pytest.raises(StoreError, match="table half already exists"):
         await store.migrate()
     assert tables(store) == set()

@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from rowlock.cli import worker
+from rowlock.cli import dead, doctor, enqueue, health, jobs, queues, store, up, worker
+from rowlock.cli.errors import reported
 
-app = typer.Typer(
-    name="rowlock",
-    help="Durable background jobs on the database that you already run.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-)
-worker.register(app)
+app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+for part in (up, worker, enqueue, jobs, dead, queues, store, health, doctor):
+    part.register(app)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"rowlock {version('rowlock')}")
+        raise typer.Exit
 
 
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Durable background jobs on the database that you already run."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The entry point: run one command and exit with its code."""
-    from rowlock.cli.errors import reported
+    sys.exit(reported(app, sys.argv[1:] if argv is None else argv))
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    sys.exit(reported(app, arguments))
+
+__all__ = ["app", "main"]

@@ -188,5 +188,5 @@ def _code(ids: Any, done: int, out: Output) -> int:
     """Jobs named one by one and not found among the failed are a failure; a filter that matches none is not."""
     missing = len(set(ids or ())) - done
     if missing > 0:
-        out.note(f"{missing:,} of the ids given are not among the failed jobs")
+        out.error(f"{missing:,} of the ids given were not among the failed jobs, or stay there")
     return 1 if missing > 0 else 0

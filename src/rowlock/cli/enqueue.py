@@ -75,7 +75,7 @@ def enqueue(
     from rowlock.cli.output import job_json
     from rowlock.cli.session import command
 
-    choices = {
+    choices: dict[str, Any] = {
         "queue": queue,
         "priority": priority,
         "delay_seconds": delay_seconds,

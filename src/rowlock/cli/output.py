@@ -52,6 +52,10 @@ class Output:
         """What a person should know beside the answer."""
         sys.stderr.write(f"note: {printable(text)}\n")
 
+    def error(self, text: str) -> None:
+        """What went wrong with a part of the work, where the answer tells the rest."""
+        sys.stderr.write(f"error: {printable(text)}\n")
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
         """A table; words of state are coloured."""
         if not rows:

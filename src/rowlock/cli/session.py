@@ -19,14 +19,18 @@ T = TypeVar("T")
 Work = Callable[["Rowlock", Output], Awaitable[int | None]]
 
 
-def command(name: str, database: str | None, as_json: bool, work: Work, *, create: bool = False) -> int:
+def command(
+    name: str, database: str | None, as_json: bool, work: Work, *, create: bool = False, check: bool = True
+) -> int:
     """Run a command's work with its application; the schema is checked first, or with `create` set up."""
     app = import_app(name, database)
 
     async def whole() -> int:
         async with app:
-            await app.store.open()
-            await (ready(app) if create else app.store.check_schema())
+            if create:
+                await ready(app)
+            elif check:
+                await app.store.check_schema()
             return await work(app, Output(as_json)) or 0
 
     return asyncio.run(whole())

@@ -52,15 +52,30 @@ def worker(
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Log in JSON lines, also on a terminal.")] = False,
 ) -> int:
-    from rowlock.cli.session import full_name, import_app, run
+    from rowlock.cli.session import full_name, ready, run
+
+    application = logging_app(app, database, json)
+    name = full_name(app)
+
+    async def whole() -> int:
+        async with application:
+            await ready(application)
+            return await supervise(application, name, queue or (), processes, concurrency, drain=drain)
+
+    return run(whole())
+
+
+def logging_app(name: str, database: str | None, as_json: bool) -> Rowlock:
+    """The application, with logs on standard error as its settings say."""
+    from rowlock.cli.session import import_app
     from rowlock.observe import logs
 
-    log_format = {}
-    if json:
-        os.environ["ROWLOCK_LOG_FORMAT"] = log_format["log_format"] = "json"
-    application = import_app(app, database, **log_format)
-    logs.configure(application.settings.log_level, application.settings.log_format, application.redact)
-    return run(supervise(application, full_name(app), queue or (), processes, concurrency, drain=drain))
+    chosen = {}
+    if as_json:
+        os.environ["ROWLOCK_LOG_FORMAT"] = chosen["log_format"] = "json"  # worker processes read it too
+    app = import_app(name, database, **chosen)
+    logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
+    return app
 
 
 async def supervise(
@@ -70,28 +85,23 @@ async def supervise(
     import asyncio
     import signal
 
-    from rowlock.cli.session import ready
     from rowlock.jobs.supervisor import Supervisor
     from rowlock.observe import logs
 
-    async with app:
-        await app.store.open()
-        await ready(app)
-        queues = await checked_queues(app, name, queues)
-        supervisor = Supervisor(
-            app.engine,
-            name,
-            queues,
-            logs.get(),
-            processes=processes or app.settings.processes,
-            drain=drain,
-            concurrency=concurrency,
-        )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
-        await supervisor.run()
-        return 1 if supervisor.failed else 0
+    supervisor = Supervisor(
+        app.engine,
+        name,
+        await checked_queues(app, name, queues),
+        logs.get(),
+        processes=processes or app.settings.processes,
+        drain=drain,
+        concurrency=concurrency,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    await supervisor.run()
+    return 1 if supervisor.failed else 0
 
 
 async def checked_queues(app: Rowlock, name: str, queues: Sequence[str]) -> tuple[str, ...]:

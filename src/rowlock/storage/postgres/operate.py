@@ -120,6 +120,8 @@ class Operators:
                 left = limit - removed[status]
                 removed[status] += await self._connections.value("prune_beyond", number, policy.count, left)
         await self._connections.fetch("prune_keys", limit, self._now)
+        for leftover in ("forget_workers", "forget_pauses", "forget_starts"):
+            await self._connections.fetch(leftover, self._now)
         return removed
 
 

@@ -135,8 +135,6 @@ class PostgresStore(Schema, Operators):
         rows = await self._connections.fetch(
             "rescue", limit, list(delay_seconds), list(delay_seconds.values()), self._now
         )
-        if not rows:
-            await self._connections.fetch("forget_workers", self._now)
         self._bell.ring({row["queue"] for row in rows})
         return [Rescued._make((*row[:6], _STATUS[row[6]])) for row in map(tuple, rows)]
 

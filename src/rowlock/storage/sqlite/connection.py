@@ -51,7 +51,7 @@ def connect(path: Path) -> apsw.Connection:
     try:
         connection.set_busy_handler(Patience())
         if connection.readonly("main"):
-            raise apsw.ReadOnlyError
+            raise apsw.exception_for(apsw.SQLITE_READONLY)
         if connection.pragma("journal_mode") != "wal":
             connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
@@ -183,7 +183,8 @@ class Writer(Line):
             group = [task]
             while len(group) < GROUP_AT_MOST and not self._tasks.empty() and (task := self._tasks.get()) is not None:
                 group.append(task)
-            self._do_together([member for member in group if not member.future.cancelled()])
+            if wanted := [member for member in group if not member.future.cancelled()]:
+                self._do_together(wanted)
             if task is not None:
                 task = self._tasks.get()
         self.connection.close()

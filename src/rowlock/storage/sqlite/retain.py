@@ -26,6 +26,7 @@ def prune(
     run(connection, "forget_expired_keys", {"now": now, "limit": limit})
     run(connection, "forget_key_pauses", {"now": now})
     run(connection, "forget_old_starts", {"now": now})
+    run(connection, "forget_workers", {"now": now})
     return pruned
 
 

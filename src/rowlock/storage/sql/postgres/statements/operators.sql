@@ -90,3 +90,11 @@ SELECT count(*) FROM removed
 -- name: prune_keys
 DELETE FROM rowlock.unique_keys WHERE key IN (
     SELECT key FROM rowlock.unique_keys WHERE expires_at <= coalesce($2::timestamptz, clock_timestamp()) LIMIT $1)
+
+-- name: forget_pauses
+DELETE FROM rowlock.key_pauses WHERE until <= coalesce($1::timestamptz, clock_timestamp())
+
+-- name: forget_starts
+DELETE FROM rowlock.key_starts
+WHERE started_at <= coalesce($1::timestamptz, clock_timestamp())
+                    - coalesce((SELECT max(per_seconds) FROM rowlock.limits), 0) * interval '1 second'

@@ -185,3 +185,7 @@ ON CONFLICT (name) DO UPDATE SET
 -- name: pause_key
 INSERT INTO key_pauses (key, until) VALUES (:key, :until)
 ON CONFLICT (key) DO UPDATE SET until = max(until, excluded.until)
+
+-- name: forget_workers
+DELETE FROM workers
+WHERE seen_at < :now - 3600000000 AND NOT EXISTS (SELECT 1 FROM running x WHERE x.owner = workers.id)

@@ -1,0 +1,119 @@
+"""`rowlock doctor`: what bites people, found before it bites."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from rowlock.cli import options
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.storage.records import Finding
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        help=options.examples(
+            "Check the settings, the application and the database, with advice for what is wrong. "
+            "Exit code 1 when something is.",
+            "rowlock doctor",
+            "rowlock doctor --database postgresql://rowlock@db/jobs --json",
+        )
+    )(doctor)
+
+
+def doctor(
+    app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False
+) -> int:
+    import asyncio
+
+    from rowlock.cli.output import Output
+
+    out = Output(json)
+    findings = asyncio.run(_examine(app, database))
+    bad = any(finding.severity.value == "error" for finding in findings)
+    if json:
+        shown = [
+            {"check": f.check, "severity": f.severity.value, "message": f.message, "advice": f.advice} for f in findings
+        ]
+        out.json({"ok": not bad, "findings": shown})
+    else:
+        rows = [[f.severity.value, f.check, f.message, f.advice] for f in findings]
+        out.table(("", "check", "found", "advice"), rows, "nothing was checked")
+    return 1 if bad else 0
+
+
+async def _examine(name: str, database: str | None) -> list[Finding]:
+    """Every check that can be made; one that fails does not stop the others."""
+    from rowlock.app import Rowlock
+    from rowlock.cli.session import import_app
+    from rowlock.errors import RowlockError, SettingsError
+    from rowlock.settings import load
+    from rowlock.storage.records import Finding, Severity
+
+    findings = []
+    try:
+        settings = load(database_url=database)
+        findings.append(Finding("settings", Severity.OK, "every setting is within its limits"))
+    except SettingsError as error:
+        return [Finding("settings", Severity.ERROR, str(error), "correct the environment; see `rowlock.Settings`")]
+    try:
+        app = import_app(name, database)
+        findings.append(Finding("application", Severity.OK, f"{name} has {len(app.registry)} job types"))
+    except RowlockError as error:
+        findings.append(Finding("application", Severity.ERROR, str(error), "see --app and ROWLOCK_APP"))
+        app = Rowlock(settings=settings)
+    findings += _settings(app)
+    try:
+        async with app:
+            findings += await app.store.examine()
+            state = await app.store.schema()
+            if state.current == state.wanted:
+                findings += await _work(app, name)
+    except RowlockError as error:
+        findings.append(Finding("database", Severity.ERROR, str(error), "see --database and DATABASE_URL"))
+    return findings
+
+
+def _settings(app: Rowlock) -> list[Finding]:
+    from rowlock.storage.records import Finding, Severity
+
+    if not app.settings.resilient:
+        return []
+    return [
+        Finding(
+            "resilient mode",
+            Severity.WARNING,
+            "jobs run inside the process that enqueues them, and are not kept",
+            "unset QUEUE_RESILIENT_MODE when the database is back",
+        )
+    ]
+
+
+async def _work(app: Rowlock, name: str) -> list[Finding]:
+    """Is there work that nobody will do?"""
+    from rowlock.cli.health import look
+    from rowlock.storage.records import Finding, Severity
+
+    if not len(app.registry):
+        return []
+    found = await look(app)
+    declared = app.engine.queues()
+    findings = [
+        Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")
+        for warning in found["warnings"]
+    ]
+    for queue in found["queues"]:
+        waiting = queue["ready"] + queue["delayed"]
+        if waiting and queue["name"] not in declared:
+            findings.append(
+                Finding(
+                    "queues",
+                    Severity.WARNING,
+                    f"{waiting:,} jobs wait on queue {queue['name']}, which {name} does not declare",
+                    f"run `rowlock worker --queue {queue['name']}`, or declare it with app.queue(...)",
+                )
+            )
+    return findings or [Finding("workers", Severity.OK, "no job waits without a worker")]

@@ -1,0 +1,120 @@
+"""I3: one live owner; an attempt that was superseded while its worker slept never settles and never reports."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from faults.databases import Database, PostgresDatabase
+from faults.processes import Fleet, Tree
+from faults.producer import Producer
+from faults.until import after, until
+
+SHORT, LONG = 2, 30
+PAUSE_SECONDS = (1.4, 1.9)  # beyond a lease of one second and the next rescue
+rounds = pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(SHORT, id="short"),
+        pytest.param(LONG, id="long", marks=[pytest.mark.long, pytest.mark.timeout(300)]),
+    ],
+)
+STALE_REPORT = "status = 'processing' AND message <> 'lease ' || lease"
+
+
+class Attack:
+    """Two trees; one of them is made to sleep past its leases, again and again, while workers of the other die."""
+
+    def __init__(self, fleet: Fleet, database: Database, rng: random.Random, mutant: str = "") -> None:
+        self.fleet = fleet
+        self.database = database
+        self.rng = rng
+        self.stale_reports = 0
+        self.trees = [fleet.worker(database, FAULTS_MUTANT=mutant, ready=False) for _ in range(2)]
+        for tree in self.trees:
+            fleet.await_workers(tree, database)
+
+    def run(self, rounds: int) -> None:
+        with Producer(self.database) as producer:
+            for number in range(rounds):
+                sleeper, other = self.trees if number % 2 else self.trees[::-1]
+                for type_name in ("nap", "plain"):
+                    producer.put(type_name, 15, seconds=self.rng.uniform(0.1, 0.4))
+                self._await_start(sleeper)
+                sleeper.pause()
+                asleep = after(self.rng.uniform(*PAUSE_SECONDS))
+                if number % 2 == 0:
+                    until(after(0.3), 1)
+                    for pid in other.workers():
+                        other.kill_worker(pid)
+                until(asleep, 10)
+                sleeper.resume()
+                for _ in range(10):
+                    self.stale_reports += len(self.database.records(STALE_REPORT))
+        until(lambda: self.database.waiting() == 0, 60, lambda: f"drained: {self.database.statuses()}")
+
+    def _await_start(self, tree: Tree) -> None:
+        def busy() -> bool:
+            pids = set(tree.workers())
+            begun = {(e.job, e.lease) for e in self.fleet.journal.all("start") if e.pid in pids}
+            over = {(e.job, e.lease) for e in self.fleet.journal if e.what != "start"}
+            return bool(begun - over)
+
+        until(busy, 20, tree.tail)
+
+    def stale_settlements(self) -> list[str]:
+        """Jobs whose result is not that of the newest attempt."""
+        newest = {job: max(e.lease for e in entries) for job, entries in self.fleet.journal.by_job("start").items()}
+        return [
+            job.id
+            for job in self.database.records().values()
+            if job.status != "succeeded" or _lease_of(job.result) != job.lease or newest[job.id] != job.lease
+        ]
+
+    def superseded(self) -> list[tuple[str, int]]:
+        """Attempts that came to their end in a worker that lived on, after another had taken over: (job, pid)."""
+        final = {job.id: job.lease for job in self.database.records().values()}
+        killed = set().union(*(tree.killed for tree in self.trees))
+        return [(e.job, e.pid) for e in self.fleet.journal.all("end") if e.lease < final[e.job] and e.pid not in killed]
+
+    def seen_as_lost(self) -> set[tuple[str, int]]:
+        return {
+            (job, event["pid"]) for tree in self.trees for event in tree.events("lease.lost") for job in event["jobs"]
+        }
+
+
+def _lease_of(result: str | dict[str, int] | None) -> int | None:
+    found = json.loads(result) if isinstance(result, str) else result
+    return None if found is None else int(found["lease"])
+
+
+@rounds
+def test_a_paused_worker_cannot_finish_a_job_it_lost(
+    database: Database, fleet: Fleet, rng: random.Random, rounds: int, figure: Callable[[str], None]
+) -> None:
+    attack = Attack(fleet, database, rng)
+    attack.run(rounds)
+    for tree in attack.trees:
+        tree.stop()
+    superseded = attack.superseded()
+    figure(f"I3 {database.kind}: {len(superseded)} superseded attempts came to their end, 0 were recorded")
+    assert superseded, "no attempt was superseded: this was no attack"
+    assert attack.stale_settlements() == []
+    assert attack.stale_reports == 0
+    assert set(superseded) <= attack.seen_as_lost()
+
+
+def test_the_attack_notices_that_the_lease_has_left_the_guard(
+    database: Database, fleet: Fleet, rng: random.Random
+) -> None:
+    if isinstance(database, PostgresDatabase):
+        guard = " AND x.lease = u.lease AND x.owner = _owner"
+        database.change_function("settle", lambda text: text.replace(guard, ""))
+        attack = Attack(fleet, database, rng)
+    else:
+        attack = Attack(fleet, database, rng, mutant="settle_by_id")
+    attack.run(SHORT)
+    assert attack.stale_settlements() or set(attack.superseded()) - attack.seen_as_lost()

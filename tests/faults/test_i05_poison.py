@@ -1,0 +1,110 @@
+"""I5: attempts never exceed their maximum, crashes included; a poison job ends dead and starves nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from faults.databases import Database, PostgresDatabase
+from faults.processes import QUICK, Fleet, Tree
+from faults.producer import Producer
+from faults.until import until
+
+DEATHS_MAX = 2
+KINDS = ("exit", "segfault", "kill", "memory")
+copies = pytest.mark.parametrize(
+    "copies",
+    [pytest.param(1, id="short"), pytest.param(8, id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)])],
+)
+
+
+def drained(database: Database, seconds: float, tree: Tree) -> None:
+    until(lambda: database.waiting() == 0, seconds, lambda: f"drained: {database.statuses()}\n{tree.tail()}")
+
+
+@copies
+def test_a_poison_job_ends_dead_after_exactly_its_deaths_and_good_jobs_are_unharmed(
+    database: Database, fleet: Fleet, copies: int, figure: Callable[[str], None]
+) -> None:
+    with Producer(database) as producer:
+        poison = [job for how in KINDS for job in producer.put("die", copies, how=how)]
+        good = producer.put("nap", 40 * copies, seconds=0.02)
+    tree = fleet.worker(
+        database, ready=False, processes=2, concurrency=1, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX), QUEUE_MAX_ATTEMPTS="5"
+    )
+    drained(database, 40 + 60 * copies, tree)
+    records, starts = database.records(), fleet.journal.by_job("start")
+    for job in poison:
+        found = records[job]
+        assert (found.status, found.attempts, found.deaths) == ("failed", DEATHS_MAX, DEATHS_MAX)
+        assert len(starts[job]) == DEATHS_MAX
+        assert "quarantined" in str(found.error)
+    for job in good:
+        assert (records[job].status, records[job].attempts, len(starts[job])) == ("succeeded", 1, 1)
+    figure(f"I5 {database.kind}: {len(poison)} poison jobs, {DEATHS_MAX} starts each; {len(good)} good ones, 1 each")
+
+
+def test_attempts_end_at_their_maximum_also_by_deaths(database: Database, fleet: Fleet) -> None:
+    with Producer(database) as producer:
+        (job,) = producer.put("die", how="kill", options={"max_attempts": 2})
+    tree = fleet.worker(database, ready=False, concurrency=1, ROWLOCK_DEATHS_MAX="10")
+    drained(database, 30, tree)
+    found = database.records()[job]
+    assert (found.status, found.attempts, len(fleet.journal.all("start"))) == ("failed", 2, 2)
+    assert "quarantined" not in str(found.error)
+
+
+def test_a_good_job_is_not_condemned_for_its_neighbours(database: Database, fleet: Fleet) -> None:
+    """Poison and good jobs run side by side in one process, so every death has several suspects."""
+    with Producer(database) as producer:
+        (good,) = producer.put("nap", seconds=0.5)
+        poison = producer.put("die", 3, how="kill")
+    tree = fleet.worker(database, ready=False, concurrency=4, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX))
+    drained(database, 40, tree)
+    records = database.records()
+    assert [records[job].status for job in poison] == ["failed"] * 3
+    assert records[good].status == "succeeded", records[good].error
+
+
+MAX_ATTEMPTS = 2
+
+
+def kill_whole_trees(database: Database, fleet: Fleet, mutant: str = "") -> tuple[str, int]:
+    """One job that kills supervisor and all, among good ones; workers are started again and again until it is over."""
+    with Producer(database, {**QUICK, "QUEUE_VISIBILITY_MS": "800"}) as producer:
+        (poison,) = producer.put("die", how="tree", options={"max_attempts": MAX_ATTEMPTS, "queue": "aside"})
+        good = producer.put("nap", 20, seconds=0.02)
+    starts = 0
+    while database.waiting() and starts <= MAX_ATTEMPTS:
+        tree = fleet.worker(database, ready=False, QUEUE_VISIBILITY_MS="800", FAULTS_MUTANT=mutant)
+        until(lambda tree=tree: not tree.alive or not database.waiting(), 30, tree.tail)
+        starts = len(fleet.journal.by_job("start")[poison])
+    assert all(database.records()[job].status == "succeeded" for job in good)
+    return poison, starts
+
+
+def test_attempts_end_at_their_maximum_also_when_whole_trees_die(database: Database, fleet: Fleet) -> None:
+    poison, starts = kill_whole_trees(database, fleet)
+    found = database.records()[poison]
+    assert (found.status, found.attempts, starts) == ("failed", MAX_ATTEMPTS, MAX_ATTEMPTS)
+
+
+def test_the_attack_notices_that_rescue_does_not_count(database: Database, fleet: Fleet) -> None:
+    mutant = ""
+    if isinstance(database, PostgresDatabase):
+        database.change_function(
+            "rescue",
+            lambda text: (
+                text.replace("RETURNING *", "RETURNING *, attempt - 1 AS given_back")
+                .replace(
+                    "SELECT g.*, j.seq",
+                    "SELECT g.job_id, g.owner, g.locked_at, g.lease, g.visibility_ms, g.given_back AS attempt, g.deaths, g.releases_key, g.cancel_requested, g.limit_key, j.seq",
+                )
+                .replace("g.attempt >= j.max_attempts", "g.given_back >= j.max_attempts")
+            ),
+        )
+    else:
+        mutant = "rescue_is_free"
+    _, starts = kill_whole_trees(database, fleet, mutant)
+    assert starts > MAX_ATTEMPTS
