@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rowlock.testing
-from rowlock import Backoff, Job, Rowlock, SettingsError, Snooze, Status
+from rowlock import Backoff, Job, Rowlock, Snooze, Status
 from rowlock.testing import FakeClock, JobsFailed, assert_enqueued, assert_not_enqueued, drain
 
 
@@ -189,17 +190,10 @@ async def test_draining_without_handlers_for_any_queue_is_harmless(tmp_path: Pat
         assert await drain(empty) == []
 
 
-def test_the_example_in_the_documentation_works(pytester_folder: Path) -> None:
+async def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
     assert rowlock.testing.__doc__ is not None
     example = textwrap.dedent(rowlock.testing.__doc__.split("\n\n", 1)[1])
-    (pytester_folder / "test_example.py").write_text(example)
-    code = pytest.main(
-        ["-q", "-p", "no:cacheprovider", "-c", str(pytester_folder / "pytest.ini"), str(pytester_folder)]
-    )
-    assert code == pytest.ExitCode.OK
-
-
-@pytest.fixture
-def pytester_folder(tmp_path: Path) -> Path:
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-    return tmp_path
+    names: dict[str, Any] = {"asynccontextmanager": asynccontextmanager}
+    exec(example.replace("@pytest.fixture", "@asynccontextmanager"), names)
+    async with names["app"](tmp_path) as app:
+        await names["test_a_greeting_is_followed_by_a_reminder"](app)

@@ -1,4 +1,4 @@
-"""The worker process that a supervisor starts: `python -m rowlock.jobs.child`, told what to do by one JSON line."""
+"""The worker process that a supervisor starts, told what to do by one JSON line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from rowlock.errors import RowlockError
-from rowlock.jobs.payload import dumps, loads
+from rowlock.jobs.order import Order
+from rowlock.jobs.payload import loads
 from rowlock.jobs.slots import Slots
 from rowlock.jobs.worker import WorkerProcess
 from rowlock.observe import logs
@@ -24,23 +24,6 @@ with contextlib.suppress(ImportError):
     importlib.import_module("rowlock.storage.postgres")
 
 EXIT_FAILED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a child is told on its first line of standard input."""
-
-    app: str
-    database_url: str
-    worker_id: str
-    queues: list[str]
-    slots: int  # file descriptor
-    drain: bool
-    concurrency: int | None
-    path: list[str]  # sys.path of the supervisor, so that the application is found again
-
-    def line(self) -> bytes:
-        return dumps(asdict(self), "order") + b"\n"
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
@@ -66,8 +49,6 @@ async def serve(order: Order, app: Any) -> int:
     )
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
-    # The terminal's Ctrl-C goes to the whole group: the supervisor decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     listening = asyncio.create_task(_obey(worker))
     try:
         await worker.run(drain=order.drain)
@@ -107,7 +88,3 @@ def main() -> None:
     sys.stderr.flush()
     # Threads of handlers that would not stop must not keep the process: their jobs were given back.
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

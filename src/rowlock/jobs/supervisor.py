@@ -19,10 +19,10 @@ from typing import Any
 
 from rowlock.errors import StoreError
 from rowlock.ids import uuid7
-from rowlock.jobs.child import Order
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.lane import slots_per_runner
+from rowlock.jobs.order import BOOT, Order
 from rowlock.jobs.payload import dumps
 from rowlock.jobs.slots import Slots, Started, allocate
 from rowlock.jobs.verdict import after_death, after_error, deadline_error
@@ -162,7 +162,7 @@ class Supervisor:
         )
         descriptor = allocate(count)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rowlock.jobs.child", stdin=asyncio.subprocess.PIPE, pass_fds=(descriptor,)
+            sys.executable, "-c", BOOT, stdin=asyncio.subprocess.PIPE, pass_fds=(descriptor,)
         )
         return Spawned(process, descriptor)
 

@@ -200,8 +200,8 @@ class Store(Protocol):
     async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
         """Remove up to `limit` finished jobs of each status that its policy lets go, oldest first, and count them.
 
-        A key held `forever` outlives its job. Waiting and running jobs are never touched. Workers that were not seen for
-        an hour and hold nothing are forgotten too.
+        A key held `forever` outlives its job. Waiting and running jobs are never touched. Workers that hold nothing and
+        were not seen for an hour are forgotten too.
         """
 
     # -- wake-ups ----------------------------------------------------------------------------------
