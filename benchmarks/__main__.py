@@ -6,11 +6,14 @@ import argparse
 import contextlib
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from benchmarks import report, usage
 from benchmarks.clients import Bench, ClientError
@@ -65,7 +68,7 @@ def _measure(context: Context, systems: list[System], workloads: list[Workload])
 def _measure_once(context: Context, system: System, workload: Workload) -> dict[str, Any]:
     try:
         entry = workload.run(context, system)
-    except (ClientError, OSError, TimeoutError) as error:
+    except (ClientError, OSError, psycopg.Error, subprocess.TimeoutExpired) as error:
         entry = {"error": report.without_paths(str(error))}
     print(f"{time.strftime('%H:%M:%S')} {system.name:16} {workload.name:14} {report.line(entry)}", flush=True)
     return entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, ValidationError, model_validator
@@ -19,8 +18,12 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Milliseconds = Annotated[int, Field(ge=10, le=86_400_000)]
 
 
-def _named(name: str, *others: str) -> Any:
-    return AliasChoices(name, *others)
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+def _setting(names: str, default: Any, description: str) -> Any:
+    """A setting with its environment variables, the preferred name first."""
+    return Field(default, validation_alias=AliasChoices(*names.split(", ")), description=description)
 
 
 class Settings(BaseSettings):
@@ -28,61 +31,107 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="ignore", populate_by_name=True, frozen=True)
 
-    database_url: str = Field("sqlite:///rowlock.db", validation_alias=_named("DATABASE_URL"))
-    app: str = Field("backoffice:app", validation_alias=_named("ROWLOCK_APP"))
-    listen_url: str | None = Field(None, validation_alias=_named("ROWLOCK_LISTEN_URL"))
-    connections: Annotated[int, Field(ge=2, le=100)] = Field(4, validation_alias=_named("ROWLOCK_CONNECTIONS"))
-
-    queue: str = Field("default", validation_alias=_named("WORKER_QUEUE_NAME"))
-    concurrency: Count = Field(4, validation_alias=_named("WORKER_CONCURRENCY", "QUEUE_CONCURRENCY"))
-    import_queue: str = Field("imports", validation_alias=_named("IMPORT_QUEUE_NAME"))
-    import_concurrency: Count = Field(2, validation_alias=_named("IMPORT_WORKER_CONCURRENCY"))
-    processes: Annotated[int, Field(ge=1, le=256)] = Field(1, validation_alias=_named("ROWLOCK_PROCESSES"))
-    resilient: bool = Field(False, validation_alias=_named("QUEUE_RESILIENT_MODE"))
-
-    visibility_ms: Milliseconds = Field(
-        30_000, validation_alias=_named("QUEUE_VISIBILITY_MS", "QUEUE_STUCK_THRESHOLD_MS")
+    database_url: str = _setting(
+        "DATABASE_URL", "sqlite:///rowlock.db", "where the jobs are: sqlite:///file.db, postgresql://…"
     )
-    heartbeat_ms: Milliseconds = Field(10_000, validation_alias=_named("QUEUE_HEARTBEAT_MS"))
-    poll_ms: Milliseconds = Field(5_000, validation_alias=_named("QUEUE_POLL_MS"))
-    rescue_ms: Milliseconds = Field(2_000, validation_alias=_named("ROWLOCK_RESCUE_MS"))
-    rescue_batch: Count = Field(1_000, validation_alias=_named("ROWLOCK_RESCUE_BATCH"))
-
-    max_attempts: Annotated[int, Field(ge=1, le=1_000)] = Field(5, validation_alias=_named("QUEUE_MAX_ATTEMPTS"))
-    backoff_base_seconds: float = Field(1.0, ge=0, validation_alias=_named("ROWLOCK_BACKOFF_BASE_SECONDS"))
-    backoff_factor: float = Field(2.0, ge=1, validation_alias=_named("ROWLOCK_BACKOFF_FACTOR"))
-    backoff_max_seconds: float = Field(60.0, ge=0, validation_alias=_named("ROWLOCK_BACKOFF_MAX_SECONDS"))
-    deaths_max: Annotated[int, Field(ge=1, le=100)] = Field(3, validation_alias=_named("ROWLOCK_DEATHS_MAX"))
-    deadline_seconds: float | None = Field(None, gt=0, validation_alias=_named("ROWLOCK_DEADLINE_SECONDS"))
-    kill_seconds: float = Field(2.0, ge=0, validation_alias=_named("ROWLOCK_KILL_SECONDS"))
-    grace_seconds: float = Field(25.0, ge=0, le=3_600, validation_alias=_named("ROWLOCK_GRACE_SECONDS"))
-
-    buffer_max: Annotated[int, Field(ge=0, le=10_000)] = Field(500, validation_alias=_named("ROWLOCK_BUFFER_MAX"))
-    settle_max: Count = Field(1_000, validation_alias=_named("ROWLOCK_SETTLE_MAX"))
-    enqueue_max: Count = Field(2_000, validation_alias=_named("ROWLOCK_ENQUEUE_MAX"))
-    payload_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = Field(
-        1_048_576, validation_alias=_named("ROWLOCK_PAYLOAD_BYTES_MAX")
+    app: str = _setting("ROWLOCK_APP", "backoffice:app", "the application that the commands work on, module:attribute")
+    listen_url: str | None = _setting(
+        "ROWLOCK_LISTEN_URL", None, "a direct connection for notifications, where DATABASE_URL goes through a pooler"
     )
-    queue_size_max: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
-        1_000_000, validation_alias=_named("ROWLOCK_QUEUE_SIZE_MAX")
+    connections: Annotated[int, Field(ge=2, le=100)] = _setting(
+        "ROWLOCK_CONNECTIONS", 4, "connections of one process to PostgreSQL, besides the one for notifications"
     )
 
-    keep_succeeded_days: float | None = Field(30.0, ge=0, validation_alias=_named("ROWLOCK_KEEP_SUCCEEDED_DAYS"))
-    keep_succeeded_count: int | None = Field(None, ge=0, validation_alias=_named("ROWLOCK_KEEP_SUCCEEDED_COUNT"))
-    keep_failed_days: float | None = Field(90.0, ge=0, validation_alias=_named("ROWLOCK_KEEP_FAILED_DAYS"))
-    keep_failed_count: int | None = Field(None, ge=0, validation_alias=_named("ROWLOCK_KEEP_FAILED_COUNT"))
-    keep_cancelled_days: float | None = Field(30.0, ge=0, validation_alias=_named("ROWLOCK_KEEP_CANCELLED_DAYS"))
-    prune_minutes: float = Field(60.0, gt=0, validation_alias=_named("ROWLOCK_PRUNE_MINUTES"))
-    prune_batch: Count = Field(5_000, validation_alias=_named("ROWLOCK_PRUNE_BATCH"))
-
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", validation_alias=_named("ROWLOCK_LOG_LEVEL")
+    queue: str = _setting(
+        "WORKER_QUEUE_NAME", "default", "the queue of jobs that name none (the reference application: ai-cfo-jobs)"
     )
-    log_format: Literal["auto", "text", "json"] = Field("auto", validation_alias=_named("ROWLOCK_LOG_FORMAT"))
-    redact_keys: str = Field(
+    concurrency: Count = _setting("WORKER_CONCURRENCY, QUEUE_CONCURRENCY", 4, "jobs at once, per queue and process")
+    processes: Annotated[int, Field(ge=1, le=256)] = _setting(
+        "ROWLOCK_PROCESSES", 1, "worker processes under one supervisor"
+    )
+    resilient: bool = _setting(
+        "QUEUE_RESILIENT_MODE", False, "run jobs where they are enqueued, at once, without the queue"
+    )
+
+    visibility_ms: Milliseconds = _setting(
+        "QUEUE_VISIBILITY_MS, QUEUE_STUCK_THRESHOLD_MS",
+        30_000,
+        "a lease runs out when its worker was not seen for so long",
+    )
+    heartbeat_ms: Milliseconds = _setting(
+        "QUEUE_HEARTBEAT_MS",
+        10_000,
+        "how often the supervisor renews all leases; at most half of the visibility timeout",
+    )
+    poll_ms: Milliseconds = _setting("QUEUE_POLL_MS", 5_000, "how often an idle worker looks without being told to")
+    rescue_ms: Milliseconds = _setting(
+        "ROWLOCK_RESCUE_MS", 2_000, "how often jobs with an expired lease are looked for"
+    )
+    rescue_batch: Count = _setting("ROWLOCK_RESCUE_BATCH", 1_000, "how many of them at a time")
+
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] = _setting(
+        "QUEUE_MAX_ATTEMPTS", 5, "attempts before a job is failed for good"
+    )
+    backoff_base_seconds: NotNegative = _setting(
+        "ROWLOCK_BACKOFF_BASE_SECONDS", 1.0, "the wait before a retry is min(base * factor ** attempt, max)"
+    )
+    backoff_factor: Annotated[float, Field(ge=1)] = _setting("ROWLOCK_BACKOFF_FACTOR", 2.0, "see above")
+    backoff_max_seconds: NotNegative = _setting("ROWLOCK_BACKOFF_MAX_SECONDS", 60.0, "see above")
+    deaths_max: Annotated[int, Field(ge=1, le=100)] = _setting(
+        "ROWLOCK_DEATHS_MAX", 3, "a job that killed so many processes is quarantined"
+    )
+    deadline_seconds: Annotated[float, Field(gt=0)] | None = _setting(
+        "ROWLOCK_DEADLINE_SECONDS", None, "how long a handler may run, where its type does not say"
+    )
+    kill_seconds: NotNegative = _setting(
+        "ROWLOCK_KILL_SECONDS", 2.0, "a handler that has not stopped so long after its deadline loses its process"
+    )
+    grace_seconds: Annotated[float, Field(ge=0, le=3_600)] = _setting(
+        "ROWLOCK_GRACE_SECONDS", 25.0, "how long running jobs may go on after SIGTERM"
+    )
+
+    buffer_max: Annotated[int, Field(ge=0, le=10_000)] = _setting(
+        "ROWLOCK_BUFFER_MAX", 500, "jobs claimed ahead, per queue and process, at most"
+    )
+    settle_max: Count = _setting("ROWLOCK_SETTLE_MAX", 1_000, "jobs settled in one statement, at most")
+    enqueue_max: Count = _setting("ROWLOCK_ENQUEUE_MAX", 2_000, "jobs enqueued in one statement, at most")
+    payload_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = _setting(
+        "ROWLOCK_PAYLOAD_BYTES_MAX", 1_048_576, "size of a payload, and of a result"
+    )
+    queue_size_max: Annotated[int, Field(ge=1, le=100_000_000)] = _setting(
+        "ROWLOCK_QUEUE_SIZE_MAX", 1_000_000, "waiting jobs in one queue"
+    )
+
+    keep_succeeded_days: NotNegative | None = _setting(
+        "ROWLOCK_KEEP_SUCCEEDED_DAYS", 30.0, "retention of succeeded jobs, by age"
+    )
+    keep_succeeded_count: Annotated[int, Field(ge=0)] | None = _setting(
+        "ROWLOCK_KEEP_SUCCEEDED_COUNT", None, "and by number, for example 1000"
+    )
+    keep_failed_days: NotNegative | None = _setting(
+        "ROWLOCK_KEEP_FAILED_DAYS", 90.0, "retention of the dead-letter queue, by age"
+    )
+    keep_failed_count: Annotated[int, Field(ge=0)] | None = _setting(
+        "ROWLOCK_KEEP_FAILED_COUNT", None, "and by number, for example 1000"
+    )
+    keep_cancelled_days: NotNegative | None = _setting(
+        "ROWLOCK_KEEP_CANCELLED_DAYS", 30.0, "retention of cancelled jobs, by age"
+    )
+    prune_minutes: Annotated[float, Field(gt=0)] = _setting(
+        "ROWLOCK_PRUNE_MINUTES", 60.0, "how often retention is applied"
+    )
+    prune_batch: Count = _setting("ROWLOCK_PRUNE_BATCH", 5_000, "jobs removed in one transaction, at most")
+
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "ROWLOCK_LOG_LEVEL", "info", "debug, info, warning or error"
+    )
+    log_format: Literal["auto", "text", "json"] = _setting(
+        "ROWLOCK_LOG_FORMAT", "auto", "text, json, or auto: text on a terminal"
+    )
+    redact_keys: str = _setting(
+        "ROWLOCK_REDACT_KEYS",
         "password,token,secret,key,authorization",
-        validation_alias=_named("ROWLOCK_REDACT_KEYS"),
-        description="keys containing one of these words are never shown; separated by commas",
+        "values under keys that contain one of these words are never shown",
     )
 
     @model_validator(mode="after")
@@ -95,11 +144,11 @@ class Settings(BaseSettings):
         return self
 
 
-def environment_name(field: str) -> str:
-    """The environment variable that sets a field."""
+def environment_names(field: str) -> list[str]:
+    """The environment variables that set a field, the preferred one first."""
     alias = Settings.model_fields[field].validation_alias
     assert isinstance(alias, AliasChoices)
-    return str(alias.choices[0])
+    return [str(choice) for choice in alias.choices]
 
 
 def load(**changes: Any) -> Settings:
@@ -114,13 +163,7 @@ def load(**changes: Any) -> Settings:
 def _reason(item: dict[str, Any]) -> str:
     name = str(item["loc"][0]) if item["loc"] else ""
     if name in Settings.model_fields:
-        name = environment_name(name)
+        name = environment_names(name)[0]
     message = item["msg"].removeprefix("Value error, ")
     shown = f" (got {item['input']!r})" if name else ""
     return f"{name}: {message}{shown}" if name else message
-
-
-@cache
-def defaults() -> Settings:
-    """The settings with nothing set, for documentation."""
-    return Settings.model_construct()

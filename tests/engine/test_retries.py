@@ -195,7 +195,7 @@ async def test_a_cancellation_from_within_is_a_failed_attempt_like_any_other(app
     assert (await record(app, second.job_id)).result == '"unharmed"'
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 async def test_an_exception_that_ends_programs_ends_the_attempt_only(
     app: Rowlock, clock: FakeClock, error: BaseException
 ) -> None:

@@ -1,0 +1,24 @@
+"""The docs say what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.settings_page import PAGE, page
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+def test_the_settings_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run `.venv/bin/python tests/docs/settings_page.py`"
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file: Path) -> None:
+    broken = [target for target in LINK.findall(file.read_text()) if not (file.parent / target).exists()]
+    assert broken == []
