@@ -12,7 +12,7 @@ _MISSING_SCOPES = "MISSING_SCOPES"
 
 def is_permanent(error: BaseException, declared: tuple[type[BaseException], ...] = ()) -> bool:
     """Whether trying again cannot help: a bad payload, a missing file, a refused credential, or declared so."""
-    return isinstance(error, _PERMANENT + declared) or _status(error) in _DENIED or _MISSING_SCOPES in str(error)
+    return isinstance(error, _PERMANENT + declared) or _status(error) in _DENIED or _MISSING_SCOPES in _message(error)
 
 
 def _status(error: BaseException) -> object:
@@ -25,9 +25,16 @@ def _status(error: BaseException) -> object:
     return None
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception of the user's whose own text cannot be made
+        return ""
+
+
 def describe(error: BaseException) -> str:
     """One line for people: the kind of error and its message, cut to its limit."""
-    message = str(error)
+    message = _message(error)
     kind = type(error).__name__
     text = message if isinstance(error, Outcome) and message else f"{kind}: {message}" if message else kind
     return text.replace("\x00", "\\x00")[:ERROR_LENGTH_MAX]

@@ -24,6 +24,7 @@ from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 _HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
+_DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -77,6 +78,7 @@ class Lane:
         self._ahead = size.concurrency
         self._unit = max((t.batch or 1 for t in types.values() if t.queue == context.queue), default=1)
         self.fruitless = False  # the last claim found nothing
+        self.progressed = False  # some claim found something, since someone asked
         self.woken_by_poll = False  # since the last claim that found something
         self.on_rest = on_rest
         width = slots_per_runner(types)
@@ -158,13 +160,15 @@ class Lane:
             failures = 0
             self.fruitless = not claimed
             if claimed:
+                self.progressed = True
                 self.woken_by_poll = False
                 self._receive(claimed)
             if len(claimed) == want:
                 self._ahead = min(self._ahead * 2, self._ahead_max())
-            elif drain and not claimed and not self.busy and not self.settler.unsettled:
+            elif drain and not claimed and not self.busy:
+                if self.settler.idle:
+                    return
                 await self.settler.flushed()
-                return
             else:
                 await self._rest(drain)
 
@@ -198,7 +202,7 @@ class Lane:
         """Wait for a hint, a due job or the poll interval: the worker's poller sets the event."""
         if drain:
             # Others may hold the last jobs, or settle one that comes straight back.
-            await asyncio.sleep(0.01 if self.busy or self.settler.unsettled else 0)
+            await asyncio.sleep(_DRAIN_SECONDS if self.busy else 0)
             return
         self.resting = True
         self.on_rest()

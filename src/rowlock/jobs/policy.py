@@ -70,3 +70,19 @@ class QueueProfile:
     rescue_delay_seconds: float = 0.0
     buffer_max: int | None = None
     size_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, least in _LEAST.items():
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise SettingsError(f"queue {self.name!r}: {field} must be at least {least:g}, not {value}")
+
+
+_LEAST = {
+    "concurrency": 1,
+    "poll_seconds": 0.01,
+    "visibility_seconds": 0.01,
+    "rescue_delay_seconds": 0,
+    "buffer_max": 0,
+    "size_max": 1,
+}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import inspect
 import threading
 import time
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import BadPayload, RateLimited, UnknownJobType
+from rowlock.jobs.isolate import Isolated
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import dumps
 from rowlock.jobs.registry import JobType
@@ -81,7 +84,7 @@ class Runner:
                     result = await self._call(declared, job, given)
             elif declared.is_async:
                 self._in_handler = True
-                result = await declared.handler(job, **given)
+                result = await Isolated(declared.handler(job, **given))
             else:
                 result = await self._call(declared, job, given)
             self._in_handler = False
@@ -123,7 +126,7 @@ class Runner:
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
         self._in_handler = True
         if declared.is_async:
-            return await declared.handler(first, **given)
+            return await Isolated(declared.handler(first, **given))
 
         def in_thread() -> Any:
             self._thread = threading.get_ident()
@@ -132,7 +135,10 @@ class Runner:
             finally:
                 self._thread = None
 
-        return await asyncio.get_running_loop().run_in_executor(self._lane.threads, in_thread)
+        context = copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(self._lane.threads, context.run, in_thread)
+        # An async handler behind a decorator that is not.
+        return await Isolated(result) if inspect.iscoroutine(result) else result
 
     def _begin(self, declared: JobType | None, batch: list[Claimed]) -> float:
         lane = self._lane

@@ -44,6 +44,11 @@ class Settler:
         self._pauses.append((key, seconds))
 
     @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return self._idle.is_set()
+
+    @property
     def unsettled(self) -> int:
         return len(self._pending)
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rowlock.errors import BadPayload, SettingsError
+
+# Kinds of error whose message is made from the value.
+_TELLTALE = {
+    "value_error": "was refused by a validator",
+    "assertion_error": "was refused by a validator",
+    "union_tag_invalid": "is of none of the expected kinds",
+}
 
 Arguments = Callable[[str | bytes], dict[str, Any]]
 
@@ -31,7 +39,7 @@ def compile_arguments(name: str, handler: Callable[..., Any]) -> Arguments | Non
     if not fields:
         return None
     try:
-        hints = get_type_hints(handler, include_extras=True)
+        hints = get_type_hints(handler.func if isinstance(handler, partial) else handler, include_extras=True)
     except NameError as error:
         raise SettingsError(f"job {name!r}: a type in the handler's signature cannot be found: {error}") from error
     schema: dict[str, Any] = {}
@@ -57,11 +65,16 @@ def compile_arguments(name: str, handler: Callable[..., Any]) -> Arguments | Non
     except Exception as error:
         raise SettingsError(f"job {name!r}: its signature cannot be read from JSON: {error}") from error
 
+    taken = parameters[0].name if extra == "allow" else None
+
     def arguments(text: str | bytes) -> dict[str, Any]:
         try:
-            return validate(text)  # type: ignore[no-any-return]  # the shape is a TypedDict
+            given: dict[str, Any] = validate(text)
         except ValidationError as error:
             raise BadPayload(f"{name}: {_problems(error)}") from None
+        if taken is not None and taken in given:
+            raise BadPayload(f"{name}: {taken}: this is the name of the handler's first parameter, the job itself")
+        return given
 
     return arguments
 
@@ -71,7 +84,8 @@ def _problems(error: ValidationError) -> str:
     found = []
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         place = ".".join(map(str, item["loc"]))
-        found.append(f"{place}: {item['msg']}" if place else item["msg"])
+        reason = _TELLTALE.get(item["type"], item["msg"])
+        found.append(f"{place}: {reason}" if place else reason)
     return "; ".join(found[:10]) + ("; …" if len(found) > 10 else "")
 
 

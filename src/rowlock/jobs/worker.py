@@ -101,7 +101,7 @@ class WorkerProcess:
             for runner in lane.runners:
                 runner.task = asyncio.create_task(runner.run())
                 runners.append(runner.task)
-        feeds = [asyncio.create_task(lane.feed(drain=drain)) for lane in self._lanes]
+        feeds = [asyncio.create_task(self._drain())] if drain else self._feed()
         stopping = asyncio.create_task(self._stop.wait())
         try:
             drained = asyncio.create_task(asyncio.wait(feeds, return_when=asyncio.FIRST_EXCEPTION))
@@ -112,6 +112,18 @@ class WorkerProcess:
                     task.result()  # a fault of ours: let it be seen, the supervisor starts another process
         finally:
             await self._shut_down(runners, [*feeds, stopping, *background])
+
+    def _feed(self, *, drain: bool = False) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(lane.feed(drain=drain)) for lane in self._lanes]
+
+    async def _drain(self) -> None:
+        """Round after round, since a job of one queue may enqueue on another, until a round finds nothing to claim."""
+        while True:
+            for lane in self._lanes:
+                lane.progressed = False
+            await asyncio.gather(*self._feed(drain=True))
+            if not any(lane.progressed for lane in self._lanes):
+                return
 
     async def _shut_down(self, runners: list[asyncio.Task[None]], others: list[asyncio.Task[Any]]) -> None:
         for lane in self._lanes:

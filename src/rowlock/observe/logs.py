@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any, TextIO
@@ -47,7 +48,9 @@ def _redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
         if name == "jobs":  # ids only, and the one field that may hold hundreds of values
             continue
         if isinstance(value, str):
-            event[name] = _redactor.text(value)
+            # An odd file name in a message may hold half characters, which no stream takes.
+            text = value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+            event[name] = _redactor.text(text)
         elif isinstance(value, dict | list | tuple):
             event[name] = _redactor.value(value)
     return event
@@ -61,4 +64,7 @@ def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 
 def _json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return orjson.dumps(event, default=str).decode()
+    try:
+        return orjson.dumps(event, default=str).decode()
+    except TypeError:  # a value deep inside that orjson does not take: no log line may end a loop
+        return json.dumps(event, default=repr)
