@@ -120,7 +120,7 @@ class Rowlock:
                     unique=unique,
                     limit=limit,
                     limit_by=limit_by,
-                    deadline_seconds=deadline_seconds or s.deadline_seconds,
+                    deadline_seconds=s.deadline_seconds if deadline_seconds is None else deadline_seconds,
                     permanent=permanent,
                 )
             )

@@ -190,8 +190,12 @@ class RateLimited(Outcome):
         super().__init__(f"{reason} ({key})")
         if (until is None) == (seconds is None):
             raise TypeError("RateLimited takes exactly one of until= and seconds=")
-        if seconds is None:
-            assert until is not None
-            seconds = (until - datetime.now(UTC)) / timedelta(seconds=1)
         self.key = key
-        self.seconds = max(0.0, seconds)
+        self._until = until
+        self._seconds = seconds
+
+    def wait_seconds(self, now: datetime | None) -> float:
+        """How long from now; `now` is the store's time where it is known, else this machine's decides."""
+        if self._until is None:
+            return max(0.0, self._seconds or 0.0)
+        return max(0.0, (self._until - (now or datetime.now(UTC))) / timedelta(seconds=1))

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
 from engine.conftest import MakeApp
-from engine.running import SECONDS, drain, record, soon, working
+from engine.running import SECONDS, done, drain, record, soon, working
 from rowlock import CancelResult, Job, Rowlock, Status
 from rowlock.storage.base import Store
 
 
+@contextlib.asynccontextmanager
+async def hearing(app: Rowlock) -> AsyncIterator[None]:
+    """A worker that is told at once of what others do."""
+    async with working(app):
+        await soon(app.store.next("hint of queue"))  # it has begun to listen
+        yield
+
+
 async def test_an_async_handler_is_cancelled_where_it_waits(app: Rowlock, store: Store) -> None:
-    entered, left = asyncio.Event(), asyncio.Event()
-    seen = []
+    entered, seen = asyncio.Event(), []
 
     @app.job("a")
     async def a(job: Job) -> None:
@@ -25,63 +34,64 @@ async def test_an_async_handler_is_cancelled_where_it_waits(app: Rowlock, store:
             await asyncio.Event().wait()
         finally:
             seen.append(job.cancelled)
-            left.set()
 
     job_id = (await a.enqueue()).job_id
-    async with working(app):
+    async with hearing(app):
         await soon(entered.wait())
+        settled = app.store.next("settle")
         assert await store.cancel(job_id) is CancelResult.REQUESTED  # as another process would
-        await soon(left.wait())
-        await soon(app.store.next("settle"))
+        await soon(settled)
         after = await record(app, job_id)
     assert seen == [True]
     assert (after.status, after.attempts) == (Status.CANCELLED, 1)
     assert after.error == "JobCancelled: cancelled while it ran"
 
 
-async def test_a_plain_handler_that_asks_is_told(app: Rowlock) -> None:
-    entered, left = threading.Event(), threading.Event()
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_handler_that_returns_because_it_was_told_to_stop_has_not_succeeded(app: Rowlock, plain: bool) -> None:
+    entered = threading.Event()
 
-    @app.job("a")
-    def a(job: Job) -> str:
+    async def in_loop(job: Job) -> str:
+        entered.set()
+        while not job.cancelled:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+        return "stopped in the middle"
+
+    def in_thread(job: Job) -> str:
         entered.set()
         give_up = time.monotonic() + SECONDS
-        try:
-            while not job.cancelled and time.monotonic() < give_up:
-                sum(range(100))
-            return "stopped in the middle"
-        finally:
-            left.set()
+        while not job.cancelled and time.monotonic() < give_up:
+            sum(range(100))
+        return "stopped in the middle"
 
-    job_id = (await a.enqueue()).job_id
-    async with working(app):
+    app.job("a")(in_thread if plain else in_loop)
+    job_id = (await app.enqueue("a")).job_id
+    async with hearing(app):
         assert await asyncio.to_thread(entered.wait, SECONDS)
         settled = app.store.next("settle")
         assert await app.cancel(job_id) is CancelResult.REQUESTED
-        assert await asyncio.to_thread(left.wait, SECONDS)
         await soon(settled)
-        assert (await record(app, job_id)).status is Status.CANCELLED
+        after = await record(app, job_id)
+    assert (after.status, after.result) == (Status.CANCELLED, None)
 
 
 async def test_a_worker_that_hears_no_hints_learns_of_it_at_the_next_heartbeat(make_app: MakeApp, store: Store) -> None:
     app = await make_app(heartbeat_ms=100)
     app.store.refuse("listen", 1_000)
-    entered, left = asyncio.Event(), asyncio.Event()
+    entered = asyncio.Event()
 
     @app.job("a")
     async def a(job: Job) -> None:
         entered.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            left.set()
+        await asyncio.Event().wait()
 
     job_id = (await a.enqueue()).job_id
     async with working(app):
         await soon(entered.wait())
+        settled = app.store.next("settle")
         await store.cancel(job_id)
-        await soon(left.wait(), 2)
-        await soon(app.store.next("settle"))
+        await soon(settled, 2)
         assert (await record(app, job_id)).status is Status.CANCELLED
 
 
@@ -95,7 +105,7 @@ async def test_cancelling_one_job_leaves_its_neighbours_alone(make_app: MakeApp)
         await release.wait()
 
     receipts = await app.enqueue_many([("a", {})] * 3)
-    async with working(app):
+    async with hearing(app):
         await soon(together.wait())
         settled = app.store.next("settle")
         await app.cancel(receipts[1].job_id)
@@ -120,7 +130,7 @@ async def test_a_job_cancelled_before_its_handler_starts_never_starts(make_app: 
         ran.append(job.id)
 
     receipts = await app.enqueue_many([("first", {}), ("second", {})])
-    async with working(app):
+    async with hearing(app):
         await soon(entered.wait())  # and the second was claimed with it, ahead of its turn
         told = app.store.next("hint of cancel")
         if await app.cancel(receipts[1].job_id) is CancelResult.REQUESTED:
@@ -144,7 +154,7 @@ async def test_a_job_that_was_to_be_cancelled_is_not_tried_again(app: Rowlock) -
             raise RuntimeError("and it failed on the way out")
 
     job_id = (await a.enqueue()).job_id
-    async with working(app):
+    async with hearing(app):
         await soon(entered.wait())
         settled = app.store.next("settle")
         await app.cancel(job_id)
@@ -185,22 +195,17 @@ async def test_progress_is_seen_while_the_job_runs(app: Rowlock, plain: bool) ->
     assert (during.status, during.progress, during.message) == (Status.PROCESSING, 40, "writing ✓")
 
 
-@pytest.mark.parametrize("percent", [-1, -0.01, 100.01, 101, float("nan"), float("inf")])
-async def test_progress_outside_of_0_to_100_is_refused(app: Rowlock, percent: float) -> None:
-    refused = []
-
+async def test_progress_outside_of_0_to_100_is_refused(app: Rowlock) -> None:
     @app.job("a")
-    async def a(job: Job) -> None:
-        with pytest.raises(ValueError, match="progress must be 0 to 100"):
-            job.progress(percent)
-        refused.append(percent)
+    async def a(job: Job) -> str:
+        for percent in (-1, -0.01, 100.01, 101, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="progress must be 0 to 100"):
+                job.progress(percent)
         job.progress(0)
         job.progress(100)
+        return "all refused"
 
-    job_id = (await a.enqueue()).job_id
-    await drain(app)
-    assert (await record(app, job_id)).status is Status.SUCCEEDED
-    assert len(refused) == 1
+    assert (await done(app, (await a.enqueue()).job_id)).result == '"all refused"'
 
 
 async def test_progress_from_a_store_that_is_away_does_not_harm_the_job(app: Rowlock) -> None:

@@ -38,21 +38,23 @@ def noted(job: Job) -> Iterator[None]:
     journal.write("end", job.id, job.lease, job.attempt)
 
 
-async def nap(job: Job, seconds: float = 0.0) -> dict[str, int]:
-    """Works for a while as good handlers do, and says how far it is."""
+async def nap(job: Job, seconds: float = 0.0, again: float | None = None) -> dict[str, int]:
+    """Works for a while as good handlers do, for another while when it is not the first, and says how far it is."""
     with noted(job):
-        job.progress(50, f"lease {job.lease}")
-        await asyncio.sleep(seconds)
+        job.progress(10, f"lease {job.lease}")
+        await asyncio.sleep(seconds if again is None or job.lease == 1 else again)
+        job.progress(90, f"lease {job.lease}")
     return {"lease": job.lease}
 
 
-def plain(job: Job, seconds: float = 0.0) -> dict[str, int]:
+def plain(job: Job, seconds: float = 0.0, again: float | None = None) -> dict[str, int]:
     """The same in a thread."""
     with noted(job):
-        job.progress(50, f"lease {job.lease}")
-        ends = time.monotonic() + seconds
+        job.progress(10, f"lease {job.lease}")
+        ends = time.monotonic() + (seconds if again is None or job.lease == 1 else again)
         while time.monotonic() < ends:
             time.sleep(SLICE_SECONDS)
+        job.progress(90, f"lease {job.lease}")
     return {"lease": job.lease}
 
 

@@ -115,7 +115,8 @@ class PostgresDatabase(Database):
         )
         changed = change(text)
         assert changed != text, f"the guard of rowlock.{name} was not found: has it been rewritten?"
-        self.run(changed)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(changed.encode())
 
     def drop(self) -> None:
         with psycopg.connect(self.server.url, autocommit=True) as connection:

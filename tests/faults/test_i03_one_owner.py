@@ -14,7 +14,7 @@ from faults.producer import Producer
 from faults.until import after, until
 
 SHORT, LONG = 2, 30
-PAUSE_SECONDS = (1.4, 1.9)  # beyond a lease of one second and the next rescue
+AGAIN_SECONDS = 2.0  # the second attempt still runs when the first one wakes up
 rounds = pytest.mark.parametrize(
     "rounds",
     [
@@ -26,7 +26,7 @@ STALE_REPORT = "status = 'processing' AND message <> 'lease ' || lease"
 
 
 class Attack:
-    """Two trees; one of them is made to sleep past its leases, again and again, while workers of the other die."""
+    """Two trees; one is made to sleep until others have taken its jobs, again and again, while workers are killed."""
 
     def __init__(self, fleet: Fleet, database: Database, rng: random.Random, mutant: str = "") -> None:
         self.fleet = fleet
@@ -41,29 +41,43 @@ class Attack:
         with Producer(self.database) as producer:
             for number in range(rounds):
                 sleeper, other = self.trees if number % 2 else self.trees[::-1]
-                for type_name in ("nap", "plain"):
-                    producer.put(type_name, 15, seconds=self.rng.uniform(0.1, 0.4))
-                self._await_start(sleeper)
-                sleeper.pause()
-                asleep = after(self.rng.uniform(*PAUSE_SECONDS))
-                if number % 2 == 0:
-                    until(after(0.3), 1)
+                asleep = self._put_to_sleep(sleeper, producer)
+                if number % 2:
                     for pid in other.workers():
                         other.kill_worker(pid)
-                until(asleep, 10)
+                until(lambda: self._taken_over(asleep), 20, other.tail)  # noqa: B023
+                until(after(self.rng.uniform(0, 0.3)), 1)
                 sleeper.resume()
-                for _ in range(10):
+                awake = after(0.5)
+                while not awake():
                     self.stale_reports += len(self.database.records(STALE_REPORT))
         until(lambda: self.database.waiting() == 0, 60, lambda: f"drained: {self.database.statuses()}")
 
-    def _await_start(self, tree: Tree) -> None:
-        def busy() -> bool:
-            pids = set(tree.workers())
-            begun = {(e.job, e.lease) for e in self.fleet.journal.all("start") if e.pid in pids}
-            over = {(e.job, e.lease) for e in self.fleet.journal if e.what != "start"}
-            return bool(begun - over)
+    def _put_to_sleep(self, tree: Tree, producer: Producer) -> set[tuple[str, int]]:
+        """Pause the tree while it runs jobs; returns these attempts as (job, lease)."""
+        ends = after(20)
+        while not ends():
+            if self.database.waiting() < 8:
+                for type_name in ("nap", "plain"):
+                    producer.put(type_name, 4, seconds=self.rng.uniform(0.2, 0.4), again=AGAIN_SECONDS)
+            if self._running_in(tree):
+                tree.pause()
+                if held := self._running_in(tree) & self._held():
+                    return held
+                tree.resume()
+        raise AssertionError(f"it never ran a job:\n{tree.tail()}")
 
-        until(busy, 20, tree.tail)
+    def _running_in(self, tree: Tree) -> set[tuple[str, int]]:
+        pids, entries = set(tree.workers()), list(self.fleet.journal)
+        begun = {(e.job, e.lease) for e in entries if e.what == "start" and e.pid in pids}
+        return begun - {(e.job, e.lease) for e in entries if e.what != "start"}
+
+    def _held(self) -> set[tuple[str, int]]:
+        return {(job.id, job.lease) for job in self.database.records("status = 'processing'").values()}
+
+    def _taken_over(self, asleep: set[tuple[str, int]]) -> bool:
+        newest = {job: max(e.lease for e in entries) for job, entries in self.fleet.journal.by_job("start").items()}
+        return any(newest[job] > lease for job, lease in asleep)
 
     def stale_settlements(self) -> list[str]:
         """Jobs whose result is not that of the newest attempt."""

@@ -391,6 +391,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     bench.close()
 
 
+@pytest.mark.timeout(600)  # it ends in seconds; what takes minutes is to shrink a failure
 def test_any_sequence_of_verbs_agrees_with_the_model(bench: Bench) -> None:
     run_machine(bench, examples=60, steps=40)
 

@@ -11,6 +11,7 @@ from rowlock.cli import options
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.cli.output import Output
+    from rowlock.storage.records import QueueRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -27,25 +28,26 @@ def register(app: typer.Typer) -> None:
 def health(
     app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False
 ) -> int:
+    from rowlock.cli.queues import all_queues
     from rowlock.cli.session import command
 
     async def work(app: Rowlock, out: Output) -> None:
-        found = await look(app)
-        out.json(found) if json else _show(found, out)
+        queues = await all_queues(app)
+        found = await look(app, queues)
+        out.json(found) if json else _show(found, queues, out)
 
     return command(app, database, json, work)
 
 
-async def look(app: Rowlock) -> dict[str, Any]:
+async def look(app: Rowlock, queues: list[QueueRecord]) -> dict[str, Any]:
     """The state of the store in one object."""
     from datetime import UTC, datetime
 
     from rowlock.cli.output import iso
-    from rowlock.cli.queues import all_queues, queue_json
+    from rowlock.cli.queues import queue_json
 
     state = await app.store.schema()
     counts = await app.store.counts()
-    queues = await all_queues(app)
     now = datetime.now(UTC)
     workers: list[dict[str, Any]] = [
         {
@@ -76,7 +78,9 @@ async def look(app: Rowlock) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[str, Any], out: Output) -> None:
+def _show(found: dict[str, Any], queues: list[QueueRecord], out: Output) -> None:
+    from rowlock.cli.queues import queue_table
+
     out.fields(
         {
             "status": found["status"],
@@ -88,6 +92,8 @@ def _show(found: dict[str, Any], out: Output) -> None:
         [worker["name"], ", ".join(worker["queues"]), "yes" if worker["alive"] else "no", worker["seenAt"]]
         for worker in found["workers"]
     ]
+    out.line("")
+    queue_table(queues, out)
     out.line("")
     out.table(("worker", "queues", "alive", "seen"), rows, "no workers: start some with `rowlock worker`")
     for warning in found["warnings"]:

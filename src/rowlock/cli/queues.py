@@ -108,11 +108,15 @@ def queue_json(queue: QueueRecord) -> dict[str, object]:
 
 
 def show_queues(queues: list[QueueRecord], out: Output) -> None:
-    from rowlock.cli.output import duration
-
     if out.as_json:
         out.json({"queues": [queue_json(queue) for queue in queues]})
-        return
+    else:
+        queue_table(queues, out)
+
+
+def queue_table(queues: list[QueueRecord], out: Output) -> None:
+    from rowlock.cli.output import duration
+
     rows = [
         [
             queue.name,

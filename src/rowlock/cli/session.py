@@ -23,7 +23,10 @@ def command(
     name: str, database: str | None, as_json: bool, work: Work, *, create: bool = False, check: bool = True
 ) -> int:
     """Run a command's work with its application; the schema is checked first, or with `create` set up."""
+    from rowlock.observe import logs
+
     app = import_app(name, database)
+    logs.configure("warning", app.settings.log_format, app.redact)  # what the command answers says the rest
 
     async def whole() -> int:
         async with app:

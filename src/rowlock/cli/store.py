@@ -58,12 +58,10 @@ def prune(app: options.App = options.APP_DEFAULT, database: options.Database = N
     from rowlock.cli.session import command
 
     async def work(app: Rowlock, out: Output) -> None:
-        import structlog
-
         from rowlock.jobs.keeper import prune as prune_store
+        from rowlock.observe import logs
 
-        # The answer is what the command prints; the event is for the logs of workers.
-        removed = await prune_store(app.engine, structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
+        removed = await prune_store(app.engine, logs.get())
         counts = {status.value: count for status, count in removed.items()}
         if json:
             out.json({"removed": counts})

@@ -126,7 +126,6 @@ class Lane:
         """A handler raised, or a job is given back."""
         self._claimed_at.pop(settlement.job_id, None)
         self.settler.add(settlement, type_name)
-        self._wake.set()  # what a limit held back may go now
 
     @property
     def busy(self) -> bool:

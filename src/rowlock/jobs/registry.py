@@ -11,7 +11,7 @@ from typing import Any
 from rowlock.errors import SettingsError, UnknownJobType
 from rowlock.jobs.policy import Backoff, Unique
 from rowlock.jobs.signature import Arguments, compile_arguments
-from rowlock.settings import NAME_LENGTH_MAX
+from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,15 @@ def make_type(name: str, handler: Callable[..., Any], *, batch: int | None, **de
     checked_name(name, "job type")
     if batch is not None and not 1 <= batch <= 10_000:
         raise SettingsError(f"job {name!r}: batch must be 1 to 10000, not {batch}")
+    if declared.get("limit_by") is not None and declared.get("limit") is None:
+        raise SettingsError(f"job {name!r}: limit_by= says how to count and needs limit= to say what")
+    low, high = PRIORITY_RANGE
+    if not low <= declared["priority"] <= high:
+        raise SettingsError(f"job {name!r}: priority must be {low} to {high}, not {declared['priority']}")
+    if not 1 <= declared["visibility_ms"] < 2**31:
+        raise SettingsError(f"job {name!r}: the visibility timeout must be 1 ms to 24 days")
+    if declared["deadline_seconds"] is not None and declared["deadline_seconds"] <= 0:
+        raise SettingsError(f"job {name!r}: deadline_seconds must be more than 0, not {declared['deadline_seconds']}")
     is_async = inspect.iscoroutinefunction(handler)
     arguments = compile_arguments(name, handler)
     if batch is not None and arguments is not None:

@@ -94,7 +94,7 @@ class Runner:
         else:
             if not job._settled:
                 seconds = time.monotonic() - began
-                lane.finished(declared.name, seconds, Settlement(claimed.id, claimed.lease, 1, seconds, 0.0, text))
+                lane.finished(declared.name, seconds, _success(claimed, seconds, text))
             else:
                 lane.completed_by_itself(declared.name, claimed.id)
         self._end(1)
@@ -120,7 +120,7 @@ class Runner:
                 except BaseException as error:
                     self._failed(declared, [job], error, seconds)
                 else:
-                    lane.finished(declared.name, seconds, Settlement(claimed.id, claimed.lease, 1, seconds, 0.0, text))
+                    lane.finished(declared.name, seconds, _success(claimed, seconds, text))
         self._end(len(jobs))
 
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
@@ -145,9 +145,11 @@ class Runner:
         now = time.monotonic()
         limit = declared.deadline_seconds if declared else None
         self.deadline = None if limit is None else now + limit
-        for offset, claimed in enumerate(batch):
-            lane.slots.begin(self._base + offset, claimed.id, claimed.lease, limit)
+        index, begin = self._base, lane.slots.begin
+        for claimed in batch:
+            begin(index, claimed.id, claimed.lease, now, self.deadline)
             lane.started.append(claimed.id)
+            index += 1
         return now
 
     def _end(self, count: int) -> None:
@@ -171,18 +173,23 @@ class Runner:
         return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
 
     def _failed(self, declared: JobType | None, jobs: list[Job], error: BaseException, seconds: float) -> None:
-        lane = self._lane
+        lane, now = self._lane, self._lane.context.store.clock.now()
         for job in jobs:
             if job._settled:
                 lane.completed_by_itself(job.type, job.id)
                 continue
             if isinstance(error, RateLimited):
-                lane.settler.pause_key(error.key, error.seconds)
-            settlement = after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact)
+                lane.settler.pause_key(error.key, error.wait_seconds(now))
+            settlement = after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact, now)
             if settlement is not None:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
                 lane.settle(settlement, job.type)
+
+
+def _success(claimed: Claimed, seconds: float, text: str | None) -> Settlement:
+    # A plain tuple.__new__: the named constructor would cost as much as the rest of the settlement.
+    return tuple.__new__(Settlement, (claimed[0], claimed[1], 1, seconds, 0.0, text, None))
 
 
 def _result(result: Any, claimed: Claimed, bytes_max: int) -> str:

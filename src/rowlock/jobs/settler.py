@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rowlock.errors import StoreError
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.base import Store
 from rowlock.storage.records import JobId, Outcome, Settlement, WorkerId
 
@@ -18,13 +18,13 @@ class Settler:
     """Settles finished attempts as soon as the previous batch returned: quick when quiet, large batches when busy."""
 
     def __init__(
-        self, store: Store, owner: WorkerId, batch_max: int, log: Any, before_telling: Callable[[], None]
+        self, store: Store, owner: WorkerId, batch_max: int, log: Any, after_batch: Callable[[], None]
     ) -> None:
         self._store = store
         self._owner = owner
         self._batch_max = batch_max
         self._log = log
-        self._before_telling = before_telling
+        self._after_batch = after_batch
         self._pending: list[Settlement] = []
         self._types: list[str] = []  # of the pending ones, in the same order
         self._pauses: list[tuple[str, float]] = []
@@ -58,7 +58,7 @@ class Settler:
 
     async def run(self) -> None:
         """Settle until cancelled. A store that is away is waited for: the supervisor keeps the leases meanwhile."""
-        failures = 0
+        failures, batch_max = 0, self._batch_max
         batch: list[Settlement] = []
         types: list[str] = []
         while True:
@@ -67,7 +67,7 @@ class Settler:
                     self._work.clear()
                     self._idle.set()
                     await self._work.wait()
-                batch, types = self._pending[: self._batch_max], self._types[: self._batch_max]
+                batch, types = self._pending[:batch_max], self._types[:batch_max]
                 del self._pending[: len(batch)], self._types[: len(batch)]
             try:
                 while self._pauses:
@@ -76,16 +76,32 @@ class Settler:
                 lost = await self._store.settle(self._owner, batch)
                 if lost and failures:
                     lost = await self._really_lost(batch, lost)
-            except StoreError as error:
+            except StoreUnavailable as error:
                 delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
                 failures += 1
                 self._log.warning("settle.delayed", jobs=len(batch), reason=str(error), retry_in_seconds=delay)
                 await asyncio.sleep(delay)
                 continue
+            except StoreError as error:
+                if len(batch) == 1:
+                    batch = self._without_poison(batch[0], error)
+                else:  # one of them is not to the store's taste: find it, so that it does not hold up the others
+                    self._pending[:0], self._types[:0] = batch[1:], types[1:]
+                    batch, types = batch[:1], types[:1]
+                    batch_max = 1
+                continue
+            batch_max = self._batch_max if not self._pending else batch_max
             failures = 0
-            self._before_telling()
+            self._after_batch()
             self._tell(batch, types, lost)
             batch = []
+
+    def _without_poison(self, settlement: Settlement, error: StoreError) -> list[Settlement]:
+        """What is left of a settlement that the store refuses: its outcome, without its result; then nothing."""
+        self._log.error("settle.refused", job=settlement.job_id, reason=str(error))
+        if settlement.result is None and settlement.error == _REFUSED:
+            return []  # its lease runs out, and rescue decides
+        return [Settlement(settlement.job_id, settlement.lease, Outcome.FAILED, settlement.seconds, error=_REFUSED)]
 
     async def _really_lost(self, batch: list[Settlement], lost: list[JobId]) -> list[JobId]:
         """After a broken connection the batch may have been settled already; then its leases are gone, not lost."""
@@ -123,6 +139,7 @@ def _of(batch: list[Settlement], types: list[str], missing: set[JobId]) -> list[
     return [type_name for s, type_name in pairs if s.outcome == Outcome.SUCCEEDED and s.job_id not in missing]
 
 
+_REFUSED = "the store refused the outcome of this attempt; the worker's log says why"
 _EVENTS: dict[int, tuple[str, str]] = {
     Outcome.FAILED: ("job.failed", "error"),
     Outcome.CANCELLED: ("job.cancelled", "info"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,10 +41,8 @@ class Slots:
     def shared(cls, descriptor: int) -> Slots:
         return cls(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
 
-    def begin(self, index: int, job_id: JobId, lease: int, deadline_seconds: float | None) -> None:
-        now = time.monotonic()
-        deadline = now + deadline_seconds if deadline_seconds else 0.0
-        _SLOT.pack_into(self._memory, index * _SLOT.size, lease, now, deadline, job_id.encode())
+    def begin(self, index: int, job_id: JobId, lease: int, now: float, deadline: float | None) -> None:
+        _SLOT.pack_into(self._memory, index * _SLOT.size, lease, now, deadline or 0.0, job_id.encode())
 
     def end(self, index: int) -> None:
         _LEASE.pack_into(self._memory, index * _SLOT.size, 0)

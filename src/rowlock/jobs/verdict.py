@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 from rowlock.errors import DeadlineExceeded, JobCancelled, LeaseLost, RateLimited, Retry, Snooze
 from rowlock.jobs.classify import describe, is_permanent
@@ -23,6 +24,7 @@ def after_error(
     error: BaseException,
     seconds: float,
     redact: Redactor,
+    now: datetime | None = None,
 ) -> Settlement | None:
     """How an attempt that raised ends; None when it has nothing to say, its lease being lost."""
     retry = declared.retry if declared else fallback
@@ -41,7 +43,7 @@ def after_error(
         case Snooze():
             return settled(Outcome.RELEASE, max(0.0, error.seconds))
         case RateLimited():
-            return settled(Outcome.RELEASE, error.seconds)
+            return settled(Outcome.RELEASE, error.wait_seconds(now))
         case asyncio.CancelledError():
             # Cancelled from inside: a task group or a timeout of the handler's own that leaked.
             reason = "CancelledError: the handler was cancelled from within"

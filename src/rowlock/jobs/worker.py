@@ -46,7 +46,7 @@ class WorkerProcess:
         self._engine = engine
         self.record = Worker(worker_id or uuid7(), f"{socket.gethostname()}:{os.getpid()}", tuple(queues))
         self._log = log.bind(worker=self.record.id)
-        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log, self._tell_started)
+        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log, self._after_batch)
         sizes = [self._size(queue, concurrency) for queue in queues]
         width = slots_per_runner(engine.types)
         slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
@@ -88,7 +88,8 @@ class WorkerProcess:
     async def run(self, *, drain: bool = False) -> None:
         """Work. Returns when stopped or drained, with nothing held."""
         store = self._engine.store
-        await store.define_limits(self._engine.limits) if self._engine.limits else None
+        if self._engine.limits:
+            await store.define_limits(self._engine.limits)
         await store.beat([self.record])
         background = [
             asyncio.create_task(self._settler.run()),
@@ -111,7 +112,7 @@ class WorkerProcess:
                 if task.done():
                     task.result()  # a fault of ours: let it be seen, the supervisor starts another process
         finally:
-            await self._shut_down(runners, [*feeds, stopping, *background])
+            await self._shut_down(runners, feeds, [stopping, *background])
 
     def _feed(self, *, drain: bool = False) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(lane.feed(drain=drain)) for lane in self._lanes]
@@ -125,7 +126,9 @@ class WorkerProcess:
             if not any(lane.progressed for lane in self._lanes):
                 return
 
-    async def _shut_down(self, runners: list[asyncio.Task[None]], others: list[asyncio.Task[Any]]) -> None:
+    async def _shut_down(
+        self, runners: list[asyncio.Task[None]], feeds: list[asyncio.Task[None]], others: list[asyncio.Task[Any]]
+    ) -> None:
         for lane in self._lanes:
             lane.close()
         if runners:
@@ -142,13 +145,14 @@ class WorkerProcess:
                 task.cancel()
         try:
             async with asyncio.timeout(_SETTLE_SECONDS):
+                await asyncio.wait(feeds)  # a claim that was under way: what it got goes back
                 await self._settler.flushed()
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
             self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
-        for task in others:
+        for task in (*feeds, *others):
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*feeds, *others, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _release_late(self, lane: Lane, runner: Any) -> None:
@@ -207,9 +211,12 @@ class WorkerProcess:
             except TimeoutError:
                 continue
 
-    def _tell_started(self) -> None:
+    def _after_batch(self) -> None:
+        """Some jobs were settled: what a limit held back may go now."""
         for lane in self._lanes:
             lane.tell_started()
+            if lane.fruitless:
+                lane.wake()
 
     async def _watch(self) -> None:
         """Deadlines, stale buffers, progress reports: a few times a second."""

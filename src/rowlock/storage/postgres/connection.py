@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 POOL_CONNECTIONS = 4
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
+BUSY_SECONDS = 5.0  # for verbs that take milliseconds: after this the socket is half open, or worse
 SQL = statements("postgres")
 
 _GONE = (
@@ -130,12 +131,18 @@ class Connections:
     async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
         """Run a named statement and return its rows."""
         async with self.connection() as connection:
-            return await connection.fetch(SQL[name], *args)
+            try:
+                return await connection.fetch(SQL[name], *args, timeout=_TIMEOUTS.get(name))
+            except TimeoutError:
+                connection.terminate()  # it may never answer, not even to a cancel
+                raise
 
     async def value(self, name: str, *args: Any) -> Any:
         """Run a named statement and return its one value."""
-        async with self.connection() as connection:
-            return await connection.fetchval(SQL[name], *args)
+        return (await self.fetch(name, *args))[0][0]
+
+
+_TIMEOUTS = dict.fromkeys(("claim", "settle", "beat", "held", "glance", "progress", "rescue", "wake"), BUSY_SECONDS)
 
 
 async def _keep(_: Any) -> None:
