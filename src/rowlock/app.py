@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -105,12 +106,14 @@ class Rowlock:
             raise SettingsError(f"job {name!r}: limit {limit!r} is not declared; call app.limit({limit!r}, ...) first")
         s = self.settings
         queue = checked_name(queue or s.queue, "queue")
+        names = sys._getframe(1).f_locals  # a handler inside a function may name types that are local to it
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             self.registry.add(
                 make_type(
                     name,
                     function,
+                    names,
                     batch=batch,
                     queue=queue,
                     priority=priority,

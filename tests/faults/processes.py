@@ -59,7 +59,7 @@ class Tree:
                 preexec_fn=_die_with_the_test,
             )
         self.pid = self._process.pid
-        self.killed: set[int] = set()  # worker processes, by us
+        self.killed: dict[int, float] = {}  # worker processes, by us, and when
 
     @property
     def alive(self) -> bool:
@@ -101,14 +101,13 @@ class Tree:
 
     def kill(self) -> None:
         """The whole tree at once, as when a machine dies."""
-        self.killed.update(self.workers())
+        self.killed |= dict.fromkeys(self.workers(), time.monotonic())
         self.signal(signal.SIGKILL)
         self._process.wait(10)
 
     def kill_worker(self, pid: int) -> float:
         """One worker process; returns the moment."""
-        self.killed.add(pid)
-        moment = time.monotonic()
+        moment = self.killed[pid] = time.monotonic()
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -22,6 +22,7 @@ rounds = pytest.mark.parametrize(
         pytest.param(LONG, id="long", marks=[pytest.mark.long, pytest.mark.timeout(300)]),
     ],
 )
+AWAKE_SECONDS = 0.6  # for the late ones to say what they have to say
 STALE_REPORT = "status = 'processing' AND message <> 'lease ' || lease"
 
 
@@ -48,7 +49,7 @@ class Attack:
                 until(lambda: self._taken_over(asleep), 20, other.tail)  # noqa: B023
                 until(after(self.rng.uniform(0, 0.3)), 1)
                 sleeper.resume()
-                awake = after(0.5)
+                awake = after(AWAKE_SECONDS)
                 while not awake():
                     self.stale_reports += len(self.database.records(STALE_REPORT))
         until(lambda: self.database.waiting() == 0, 60, lambda: f"drained: {self.database.statuses()}")
@@ -89,10 +90,14 @@ class Attack:
         ]
 
     def superseded(self) -> list[tuple[str, int]]:
-        """Attempts that came to their end in a worker that lived on, after another had taken over: (job, pid)."""
+        """Attempts that came to their end after another had taken over, in a worker that lived to see it: (job, pid)."""
         final = {job.id: job.lease for job in self.database.records().values()}
-        killed = set().union(*(tree.killed for tree in self.trees))
-        return [(e.job, e.pid) for e in self.fleet.journal.all("end") if e.lease < final[e.job] and e.pid not in killed]
+        killed = self.trees[0].killed | self.trees[1].killed
+        return [
+            (e.job, e.pid)
+            for e in self.fleet.journal.all("end")
+            if e.lease < final[e.job] and e.at < killed.get(e.pid, e.at + 1) - AWAKE_SECONDS / 2
+        ]
 
     def seen_as_lost(self) -> set[tuple[str, int]]:
         return {

@@ -178,9 +178,12 @@ class JobMachine(RuleBasedStateMachine):
         owner=owners,
         outcomes=st.lists(st.sampled_from(Outcome), min_size=1, max_size=3),
         delay=delays,
+        cancelled=st.booleans(),
     )
-    def work(self, queue: str, owner: WorkerId, outcomes: list[Outcome], delay: float) -> Any:
+    def work(self, queue: str, owner: WorkerId, outcomes: list[Outcome], delay: float, cancelled: bool) -> Any:
         held = [(claimed, owner) for claimed in self._claim(queue, owner, len(outcomes))]
+        if held and cancelled:
+            self.operate(held[0][0].id, "cancel")
         self._settle(owner, held, outcomes, delay)
         return multiple(*held)
 
@@ -255,9 +258,10 @@ class JobMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
         self.model.now = self.clock.now()
 
-    @rule(after=st.sampled_from([0, 31, 100]), limit=st.sampled_from([8, 1, 0]), delay=delays)
-    def rescue(self, after: float, limit: int, delay: float) -> None:
+    @rule(after=st.sampled_from([0, 31, 100]), alive=st.sets(owners), limit=st.sampled_from([8, 1, 0]), delay=delays)
+    def rescue(self, after: float, alive: set[WorkerId], limit: int, delay: float) -> None:
         self.time_passes(after)
+        self.beat(alive, None)
         expired = self.model.expired()
         rescued = self.run(self.store.rescue(limit, {QUEUES[0]: float(delay)}))
         assert len(rescued) == min(limit, len(expired))

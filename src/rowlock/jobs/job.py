@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Job:
     """One attempt at one job."""
 
-    __slots__ = ("_claimed", "_context", "_payload", "_settled", "_stop_reason")
+    __slots__ = ("_claimed", "_context", "_payload", "_settled", "_stop_reason", "_stopped")
 
     def __init__(self, claimed: Claimed, context: Context) -> None:
         self._claimed = claimed
@@ -23,6 +23,7 @@ class Job:
         self._payload: dict[str, Any] | None = None
         self._settled = False
         self._stop_reason: BaseException | None = None
+        self._stopped = False
 
     @property
     def id(self) -> str:
@@ -68,8 +69,14 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        """True when this attempt should stop: cancelled, past its deadline, lease lost, or shutting down."""
-        return self._stop_reason is not None
+        """True when this attempt should stop: cancelled, past its deadline, lease lost, or shutting down.
+
+        A handler that has seen it true and returns has stopped, not succeeded.
+        """
+        if self._stop_reason is None:
+            return False
+        self._stopped = True
+        return True
 
     def progress(self, percent: float, message: str | None = None) -> None:
         """Report progress, 0 to 100; written soon, the latest report wins. Callable from any thread."""

@@ -243,6 +243,15 @@ class Lane:
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
+        for waiting in list(self._buffer):
+            lease = held.get(waiting.id)
+            if lease is not None and lease.lease == waiting.lease:
+                if lease.cancel_requested:
+                    self._drop(waiting, "cancelled before it started")
+            elif self._claimed_at[waiting.id][1] < asked_at:
+                self._buffer.remove(waiting)
+                del self._claimed_at[waiting.id]
+                self.log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
         for runner in self.runners:
             for job in runner.current:
                 lease = held.get(job.id)
@@ -253,7 +262,14 @@ class Lane:
                 elif since < asked_at and not job._settled:
                     runner.stop(LeaseLost("the lease of this job was lost"))
 
+    def _drop(self, waiting: Claimed, reason: str) -> None:
+        self._buffer.remove(waiting)
+        self.settle(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
+
     def cancel(self, job_id: JobId) -> None:
+        """Someone asked for it: stop it, or do not even start it."""
+        for waiting in [job for job in self._buffer if job.id == job_id]:
+            self._drop(waiting, "cancelled before it started")
         for runner in self.runners:
             if any(job.id == job_id for job in runner.current):
                 runner.stop(JobCancelled("cancelled while it ran"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,9 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-def make_type(name: str, handler: Callable[..., Any], *, batch: int | None, **declared: Any) -> JobType:
+def make_type(
+    name: str, handler: Callable[..., Any], names: Mapping[str, Any], *, batch: int | None, **declared: Any
+) -> JobType:
     """Check a declaration and compile its signature."""
     checked_name(name, "job type")
     if batch is not None and not 1 <= batch <= 10_000:
@@ -90,7 +92,7 @@ def make_type(name: str, handler: Callable[..., Any], *, batch: int | None, **de
     if declared["deadline_seconds"] is not None and declared["deadline_seconds"] <= 0:
         raise SettingsError(f"job {name!r}: deadline_seconds must be more than 0, not {declared['deadline_seconds']}")
     is_async = inspect.iscoroutinefunction(handler)
-    arguments = compile_arguments(name, handler)
+    arguments = compile_arguments(name, handler, names)
     if batch is not None and arguments is not None:
         raise SettingsError(f"job {name!r}: a batch handler takes the list of jobs and nothing else")
     return JobType(name, handler, is_async, arguments, batch=batch, **declared)

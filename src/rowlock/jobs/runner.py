@@ -88,6 +88,9 @@ class Runner:
             else:
                 result = await self._call(declared, job, given)
             self._in_handler = False
+            if job._stopped and not job._settled:
+                assert self._stop_reason is not None
+                raise self._stop_reason
             text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
         except BaseException as error:
             self._failed(declared, [job], self._cause(error), time.monotonic() - began)
@@ -113,7 +116,12 @@ class Runner:
         else:
             seconds = (time.monotonic() - began) / len(jobs)
             for claimed, job, result in zip(batch, jobs, results or [None] * len(jobs), strict=True):
+                if job._settled:
+                    lane.completed_by_itself(declared.name, claimed.id)
+                    continue
                 try:
+                    if job._stopped and self._stop_reason is not None:
+                        raise self._stop_reason
                     if isinstance(result, BaseException):
                         raise result
                     text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
@@ -181,7 +189,9 @@ class Runner:
             if isinstance(error, RateLimited):
                 lane.settler.pause_key(error.key, error.wait_seconds(now))
             settlement = after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact, now)
-            if settlement is not None:
+            if settlement is None:
+                lane.log.warning("lease.lost", jobs=[job.id], reason=str(error))
+            else:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
                 lane.settle(settlement, job.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, NotRequired, get_type_hints
 
@@ -22,10 +22,13 @@ _TELLTALE = {
 Arguments = Callable[[str | bytes], dict[str, Any]]
 
 
-def compile_arguments(name: str, handler: Callable[..., Any]) -> Arguments | None:
+def compile_arguments(
+    name: str, handler: Callable[..., Any], names: Mapping[str, Any] | None = None
+) -> Arguments | None:
     """A function from payload text to the handler's keyword arguments; None when the handler takes the job alone.
 
-    Unknown, missing and ill-typed fields raise BadPayload, which names each of them.
+    Unknown, missing and ill-typed fields raise BadPayload, which names each of them. `names` are those that the
+    handler's annotations may use besides its module's, where it is defined inside a function.
     """
     parameters = list(inspect.signature(handler).parameters.values())
     if not parameters or parameters[0].kind not in (
@@ -39,7 +42,8 @@ def compile_arguments(name: str, handler: Callable[..., Any]) -> Arguments | Non
     if not fields:
         return None
     try:
-        hints = get_type_hints(handler.func if isinstance(handler, partial) else handler, include_extras=True)
+        target = handler.func if isinstance(handler, partial) else handler
+        hints = get_type_hints(target, localns=dict(names or {}), include_extras=True)
     except NameError as error:
         raise SettingsError(f"job {name!r}: a type in the handler's signature cannot be found: {error}") from error
     schema: dict[str, Any] = {}

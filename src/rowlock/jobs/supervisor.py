@@ -150,10 +150,9 @@ class Supervisor:
                 self._log.error("worker.gave_up", place=place, reason="its processes keep dying")
                 return
             delay = _RESTART_SECONDS[min(deaths, len(_RESTART_SECONDS) - 1)]
-            try:
-                await asyncio.wait_for(self._stopping.wait(), delay or 0.001)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
 
     async def _spawn(self) -> Spawned:
         engine = self._engine
@@ -202,7 +201,7 @@ class Supervisor:
         False when it ended badly and held nothing: perhaps it cannot even start.
         """
         reason = _how(code)
-        if code == 0:
+        if code == 0 or (self._stopping.is_set() and code == -signal.SIGTERM):
             self._log.info("worker.stopped", worker=child.record.id, pid=child.process.pid)
         else:
             self._log.error("worker.died", worker=child.record.id, pid=child.process.pid, reason=reason)

@@ -7,6 +7,7 @@ poll  ─▶
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -206,10 +207,9 @@ class WorkerProcess:
                         lane.wake()
             except StoreError as error:
                 self._log.debug("poll.delayed", reason=str(error))
-            try:
-                await asyncio.wait_for(self._rested.wait(), max(delay, 0.001))
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(delay, 0.001)):
+                    await self._rested.wait()
 
     def _after_batch(self) -> None:
         """Some jobs were settled: what a limit held back may go now."""

@@ -95,7 +95,8 @@ class Connections:
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await pool.close()
             except TimeoutError:
                 pool.terminate()
 
@@ -127,6 +128,29 @@ class Connections:
                         yield connection
                 else:
                     yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
+        """A transaction around a block of the caller's, whose own errors keep their meaning."""
+        if self._pool is None:
+            await self.open()
+        assert self._pool is not None
+        with own_words(self.url):
+            connection = await self._pool.acquire(timeout=CONNECT_SECONDS)
+        try:
+            transaction = connection.transaction()
+            with own_words(self.url):
+                await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                if not connection.is_closed():
+                    await transaction.rollback()
+                raise
+            with own_words(self.url):
+                await transaction.commit()
+        finally:
+            await self._pool.release(connection)
 
     async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
         """Run a named statement and return its rows."""

@@ -62,7 +62,8 @@ async def listen(connections: Connections, url: str | None, wake: Wake) -> None:
             wake("queue", "*")  # what was enqueued before we listened
             while not ended.is_set():
                 try:
-                    await asyncio.wait_for(ended.wait(), KEEPALIVE_SECONDS)
+                    async with asyncio.timeout(KEEPALIVE_SECONDS):
+                        await ended.wait()
                 except TimeoutError:
                     # A half-open socket never tells: ask, so that a dead listener is noticed and replaced.
                     await connection.execute("SELECT 1", timeout=KEEPALIVE_SECONDS)

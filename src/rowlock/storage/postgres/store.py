@@ -10,7 +10,7 @@ from typing import Any
 from rowlock.clock import Clock, StoreClock
 from rowlock.storage.base import StoreTransaction, Wake
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
-from rowlock.storage.postgres.connection import SQL, Connections
+from rowlock.storage.postgres.connection import SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.operate import Operators
@@ -140,8 +140,8 @@ class PostgresStore(Schema, Operators):
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[StoreTransaction]:
-        async with self._connections.connection(transaction=True) as connection:
-            yield PostgresTransaction(connection, self.clock)
+        async with self._connections.transaction() as connection:
+            yield PostgresTransaction(connection, self.clock, self.url)
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         return self._transaction()
@@ -172,9 +172,10 @@ class PostgresStore(Schema, Operators):
 class PostgresTransaction:
     """One transaction of a handler's, on a connection of the store's."""
 
-    def __init__(self, connection: Any, clock: Clock) -> None:
+    def __init__(self, connection: Any, clock: Clock, url: str) -> None:
         self.connection = connection
         self._clock = clock
+        self._url = url
 
     async def execute(self, query: str, *args: Any) -> None:
         await self.connection.execute(query, *args)
@@ -183,11 +184,13 @@ class PostgresTransaction:
         return [tuple(row) for row in await self.connection.fetch(query, *args)]
 
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
-        lost = await self.connection.fetchval(SQL["settle"], owner, *_settle_columns([settlement]), self._clock.now())
-        return not lost
+        with own_words(self._url):
+            columns = _settle_columns([settlement])
+            return not await self.connection.fetchval(SQL["settle"], owner, *columns, self._clock.now())
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        return await enqueue_on(self.connection, jobs, self._clock.now()) if jobs else []
+        with own_words(self._url):
+            return await enqueue_on(self.connection, jobs, self._clock.now()) if jobs else []
 
 
 _STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, Outcome.RETRY: Status.QUEUED}
