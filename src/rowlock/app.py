@@ -182,10 +182,11 @@ class Rowlock:
         Raises UnknownJobType, BadPayload, PayloadTooLarge, QueueFull, or DuplicateJob; then nothing was enqueued.
         """
         options = Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key)
+        given = {} if payload is None else payload
         engine = self.engine
         if connection is not None and not self.settings.resilient:
-            return (await engine.enqueuer.submit_many([(type_name, payload or {})], options, connection))[0]
-        (new,) = engine.enqueuer.prepare_many([(type_name, payload or {})], options)
+            return (await engine.enqueuer.submit_many([(type_name, given)], options, connection))[0]
+        (new,) = engine.enqueuer.prepare_many([(type_name, given)], options)
         if self.settings.resilient:
             return await run_now(engine, new, logs.get())
         return await engine.enqueuer.submit(new)

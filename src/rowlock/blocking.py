@@ -29,7 +29,7 @@ class Blocking:
     ) -> Receipt:
         """Like Rowlock.enqueue. A synchronous `connection` of the caller's is used in the calling thread."""
         if connection is not None:
-            return self._app.enqueue_on(connection, [(type_name, payload or {})], **options)[0]
+            return self._app.enqueue_on(connection, [(type_name, {} if payload is None else payload)], **options)[0]
         return self.run(self._app.enqueue(type_name, payload, **options))
 
     def enqueue_many(

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from rowlock.errors import BadPayload, DuplicateJob, QueueFull
+from rowlock.errors import BadPayload, DuplicateJob
 from rowlock.ids import uuid7, uuid7s
+from rowlock.jobs.gate import Gate
 from rowlock.jobs.payload import encode, fingerprint
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.jobs.registry import JobType, Registry, checked_name
 from rowlock.observe import trace
-from rowlock.settings import DELAY_SECONDS_MAX, PRIORITY_RANGE, Settings
+from rowlock.settings import DELAY_SECONDS_MAX, NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
 from rowlock.storage.base import Store
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
-
-_RECHECK_FACTOR = 50.0  # a depth check may cost one fiftieth of the time
 
 
 class Enqueuer:
@@ -37,7 +36,7 @@ class Enqueuer:
         self._strict = strict
         self._pending: list[tuple[NewJob, asyncio.Future[Receipt]]] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._gates: dict[str, _Gate] = {}
+        self._gates: dict[str, Gate] = {}
 
     def prepare(self, type_name: str, payload: dict[str, Any], **options: Any) -> NewJob:
         """A job ready for the store; raises for an unknown type or a payload that its handler would not take."""
@@ -57,6 +56,7 @@ class Enqueuer:
 
     def _mould(self, type_name: str, options: Options) -> _Mould:
         declared = self._registry.require(type_name) if self._strict else self._registry.get(type_name)
+        checked_name(type_name, "job type")
         options.check(type_name)
         settings = self._settings
         priority, max_attempts = options.priority, options.max_attempts
@@ -88,12 +88,12 @@ class Enqueuer:
 
     async def submit(self, job: NewJob) -> Receipt:
         """Record one job; returns when it is durable."""
-        await self._check_room(job.queue, 1)
-        done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._pending.append((job, done))
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush())
-        return await done
+        async with self._room([job]):
+            done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+            self._pending.append((job, done))
+            if self._flusher is None or self._flusher.done():
+                self._flusher = asyncio.create_task(self._flush())
+            return await done
 
     async def submit_many(
         self, jobs: Iterable[tuple[str, dict[str, Any]]], options: Options, connection: Any = None
@@ -103,22 +103,22 @@ class Enqueuer:
         source = iter(jobs)
         size = self._settings.enqueue_max
         first = self.prepare_many(islice(source, size), options)
-        await self._check_rooms(first)
         if connection is not None:
-            rest = self.prepare_many(source, options)
-            await self._check_rooms(rest)
-            return await self._store.enqueue(first + rest, connection)
+            every = first + self.prepare_many(source, options)
+            async with self._room(every):
+                return await self._store.enqueue(every, connection)
         if len(first) < size:
-            return await self._store.enqueue(first)
+            async with self._room(first):
+                return await self._store.enqueue(first)
         receipts: list[Receipt] = []
-        async with self._store.transaction() as transaction:
+        async with AsyncExitStack() as rooms, self._store.transaction() as transaction:
             piece = first
             while piece:
+                await rooms.enter_async_context(self._room(piece))
                 sending = asyncio.create_task(transaction.enqueue(piece))
                 try:
                     await asyncio.sleep(0)
                     piece = self.prepare_many(islice(source, size), options)
-                    await self._check_rooms(piece)
                 finally:
                     receipts += await sending
         return receipts
@@ -150,16 +150,19 @@ class Enqueuer:
                 else:
                     done.set_result(receipt)
 
-    async def _check_rooms(self, jobs: Sequence[NewJob]) -> None:
-        for queue, adding in Counter(job.queue for job in jobs).items():
-            await self._check_room(queue, adding)
-
-    async def _check_room(self, queue: str, adding: int) -> None:
-        gate = self._gates.get(queue)
-        if gate is None:
-            profile = self._profiles.get(queue)
-            gate = self._gates[queue] = _Gate(queue, (profile and profile.size_max) or self._settings.queue_size_max)
-        await gate.admit(self._store, adding)
+    @asynccontextmanager
+    async def _room(self, jobs: Sequence[NewJob]) -> AsyncIterator[None]:
+        """Room in their queues for these jobs while they are on their way; raises QueueFull."""
+        async with AsyncExitStack() as admitted:
+            for queue, adding in Counter(job.queue for job in jobs).items():
+                gate = self._gates.get(queue)
+                if gate is None:
+                    profile = self._profiles.get(queue)
+                    size_max = (profile and profile.size_max) or self._settings.queue_size_max
+                    gate = self._gates[queue] = Gate(queue, size_max)
+                await gate.admit(self._store, adding)
+                admitted.callback(gate.arrived, adding)
+            yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,28 +225,6 @@ class _Mould:
         )
 
 
-class _Gate:
-    """Knows about how full a queue is, asking the store seldom while there is plenty of room."""
-
-    def __init__(self, queue: str, size_max: int) -> None:
-        self._queue = queue
-        self._max = size_max
-        self._known = size_max
-        self._recheck_at = 0.0
-
-    async def admit(self, store: Store, adding: int) -> None:
-        if self._known + adding > self._max or time.monotonic() >= self._recheck_at:
-            began = time.monotonic()
-            self._known = await store.depth(self._queue, self._max + 1)
-            self._recheck_at = time.monotonic() + _RECHECK_FACTOR * (time.monotonic() - began)
-        if self._known + adding > self._max:
-            raise QueueFull(
-                f"queue {self._queue!r} holds {min(self._known, self._max):,} waiting jobs and may hold {self._max:,}; "
-                "nothing was enqueued: start more workers, or raise ROWLOCK_QUEUE_SIZE_MAX"
-            )
-        self._known += adding
-
-
 def _softened(job: NewJob) -> NewJob:
     if job.unique is None or job.unique.on_conflict is OnConflict.RETURN_EXISTING:
         return job
@@ -262,9 +243,14 @@ def _limit_key(declared: JobType, payload: dict[str, Any]) -> str:
         return declared.limit
     if declared.limit_by not in payload:
         raise BadPayload(f"{declared.name}: its limit counts by {declared.limit_by!r}, which the payload lacks")
-    return f"{declared.limit}:{payload[declared.limit_by]}"
+    key = f"{declared.limit}:{payload[declared.limit_by]}"
+    if len(key) > NAME_LENGTH_MAX or not key.isprintable():
+        raise BadPayload(
+            f"{declared.name}: {declared.limit_by} makes a limit key that is not {NAME_LENGTH_MAX} printable characters"
+        )
+    return key
 
 
 def _company(payload: dict[str, Any]) -> str | None:
     found = payload.get("companyId", payload.get("company_id"))
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and 0 < len(found) <= NAME_LENGTH_MAX and found.isprintable() else None

@@ -35,8 +35,8 @@ def dumps(value: object, what: str) -> bytes:
     if b"null" in text:
         # NaN and the infinities become null here: look again, since that would lose a number silently.
         try:
-            json.dumps(value, allow_nan=False)
-        except (ValueError, TypeError) as error:
+            json.dumps(value, allow_nan=False, default=str)
+        except ValueError as error:
             raise BadPayload(f"{what}: not JSON: {error}") from None
     return text
 

@@ -44,7 +44,7 @@ class JobTransaction:
 
     async def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
         """Enqueue a job that exists if and only if this transaction commits."""
-        job = self._context.enqueuer.prepare(type_name, payload or {}, **options)
+        job = self._context.enqueuer.prepare(type_name, {} if payload is None else payload, **options)
         return (await self._open.enqueue([job]))[0]
 
     @property

@@ -1,0 +1,49 @@
+"""The limit on how many jobs may wait in a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rowlock.errors import QueueFull
+from rowlock.storage.base import Store
+
+_RECHECK_FACTOR = 50.0  # looking may cost one fiftieth of the time
+
+
+class Gate:
+    """Knows about how full a queue is, asking the store seldom while there is plenty of room."""
+
+    def __init__(self, queue: str, size_max: int) -> None:
+        self._queue = queue
+        self._max = size_max
+        self._known = size_max
+        self._on_their_way = 0
+        self._recheck_at = 0.0
+        self._checking = asyncio.Lock()
+
+    async def admit(self, store: Store, adding: int) -> None:
+        """Let so many more pass, or raise QueueFull."""
+        if self._must_look(adding):
+            async with self._checking:
+                if self._must_look(adding):
+                    await self._look(store)
+        if self._known + adding > self._max:
+            raise QueueFull(
+                f"queue {self._queue!r} holds {min(self._known, self._max):,} waiting jobs and may hold {self._max:,}; "
+                "nothing was enqueued: start more workers, or raise ROWLOCK_QUEUE_SIZE_MAX"
+            )
+        self._known += adding
+        self._on_their_way += adding
+
+    def arrived(self, count: int) -> None:
+        """These are in the store now, or were refused."""
+        self._on_their_way -= count
+
+    def _must_look(self, adding: int) -> bool:
+        return self._known + adding > self._max or time.monotonic() >= self._recheck_at
+
+    async def _look(self, store: Store) -> None:
+        began = time.monotonic()
+        self._known = await store.depth(self._queue, self._max + 1) + self._on_their_way
+        self._recheck_at = time.monotonic() + _RECHECK_FACTOR * (time.monotonic() - began)
