@@ -31,7 +31,10 @@ class Place(Protocol):
     server_pid: int | None
 
     def reset(self) -> None:
-        """Make it empty."""
+        """Make it, or make it empty."""
+
+    def remove(self) -> None:
+        """Leave nothing of it, so that no autovacuum falls into the next system's turn."""
 
     def settle(self, vacuum: bool = False) -> None:
         """Statistics as they will be in a running system, and no checkpoint in the middle of a drain."""
@@ -77,6 +80,10 @@ class PostgresPlace:
         with self.server.connect() as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {self.name}")
+
+    def remove(self) -> None:
+        with self.server.connect() as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
 
     def settle(self, vacuum: bool = False) -> None:
         with self.server.connect(self.name) as connection:
@@ -134,6 +141,9 @@ class SqlitePlace:
     def reset(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def settle(self, vacuum: bool = False) -> None:
         with contextlib.closing(sqlite3.connect(self.url)) as connection:

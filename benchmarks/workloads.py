@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,16 @@ class Context:
         self.numbered[system.name] = first + jobs
         return first
 
-    def empty(self, system: System, settings: Settings) -> Place:
-        """An empty store with the system's schema in it."""
+    @contextlib.contextmanager
+    def empty(self, system: System, settings: Settings) -> Iterator[Place]:
+        """An empty store with the system's schema in it, removed afterwards."""
         where = self.place(system, "run")
         where.reset()
-        self.call(system, where, settings, "setup")
-        return where
+        try:
+            self.call(system, where, settings, "setup")
+            yield where
+        finally:
+            where.remove()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,9 @@ class Workload:
 
 def _enqueue(command: str, size: Callable[[Plan], tuple[int, ...]]) -> Callable[[Context, System], Figures]:
     def run(context: Context, system: System) -> Figures:
-        where = context.empty(system, system.best)
-        where.settle()
-        told = context.call(system, where, system.best, command, *size(context.plan))
+        with context.empty(system, system.best) as where:
+            where.settle()
+            told = context.call(system, where, system.best, command, *size(context.plan))
         return {"rate": told["jobs"] / told["seconds"], "jobs": told["jobs"]}
 
     return run
@@ -68,24 +73,22 @@ def _enqueue(command: str, size: Callable[[Plan], tuple[int, ...]]) -> Callable[
 def _drain(which: str, processes: int, logged: bool = False) -> Callable[[Context, System], Figures]:
     def run(context: Context, system: System) -> Figures:
         settings: Settings = getattr(system, which)
-        where = context.empty(system, settings)
         # Twice the jobs for two processes: what runs before both are at work is not counted.
         jobs = context.plan.drained * processes
-        context.call(system, where, settings, "load", jobs, 0)
-        if logged and isinstance(where, PostgresPlace):
-            where.log_statements()
-        where.settle()
-        return drain(context.bench, context.plan, system, where, settings, jobs, processes)
+        with context.empty(system, settings) as where:
+            context.call(system, where, settings, "load", jobs, 0)
+            if logged and isinstance(where, PostgresPlace):
+                where.log_statements()
+            where.settle()
+            return drain(context.bench, context.plan, system, where, settings, jobs, processes)
 
     return run
 
 
 def _latency(context: Context, system: System) -> Figures:
-    settings = system.latency_settings
-    where = context.empty(system, settings)
-    where.settle()
-    plan = context.plan
-    with workers(context.bench, system, where, settings, 1) as running:
+    settings, plan = system.latency_settings, context.plan
+    with context.empty(system, settings) as where, workers(context.bench, system, where, settings, 1) as running:
+        where.settle()
         _wait_until_idle(context, system, where, settings, running)
         called = context.call(system, where, settings, "paced", plan.latency_jobs, plan.latency_per_second)["called_ns"]
         end = time.monotonic() + plan.settle_seconds_max
@@ -102,14 +105,14 @@ def _latency(context: Context, system: System) -> Figures:
 
 
 def _idle(context: Context, system: System) -> Figures:
-    where = context.empty(system, system.default)
-    assert isinstance(where, PostgresPlace)
-    where.log_statements()
-    with workers(context.bench, system, where, system.default, 1) as running:
-        _wait_until_idle(context, system, where, system.default, running)
-        before = where.counters()
-        time.sleep(context.plan.idle_seconds)
-        after = where.counters()
+    with context.empty(system, system.default) as where:
+        assert isinstance(where, PostgresPlace)
+        where.log_statements()
+        with workers(context.bench, system, where, system.default, 1) as running:
+            _wait_until_idle(context, system, where, system.default, running)
+            before = where.counters()
+            time.sleep(context.plan.idle_seconds)
+            after = where.counters()
     return {"statements_per_minute": where.statements(before, after) * 60 / context.plan.idle_seconds}
 
 
@@ -133,21 +136,16 @@ def _deep(old_transaction: bool) -> Callable[[Context, System], Figures]:
             context.call(system, where, settings, "setup")
             amount = context.plan.filled
             context.filled[system.name] = context.call(system, where, settings, "fill", amount, amount)
+            where.settle(vacuum=True)
+        with where.old_transaction() if old_transaction else contextlib.nullcontext():
+            context.call(system, where, settings, "load", jobs, context.next_numbers(system, jobs))
+            where.settle()
+            found = drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True)
+        # What the drain leaves is cleared now, so that no autovacuum falls into the next system's turn.
         where.settle(vacuum=True)
-        if not old_transaction:
-            return _drain_deep(context, system, where, settings, jobs)
-        with where.old_transaction():
-            return _drain_deep(context, system, where, settings, jobs)
+        return found | {"filled": context.filled[system.name]}
 
     return run
-
-
-def _drain_deep(context: Context, system: System, where: Place, settings: Settings, jobs: int) -> Figures:
-    context.call(system, where, settings, "load", jobs, context.next_numbers(system, jobs))
-    where.settle()
-    return drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True) | {
-        "filled": context.filled[system.name]
-    }
 
 
 def _differs(system: System) -> bool:

@@ -203,6 +203,8 @@ class Rowlock:
 
     def enqueue_on(self, connection: Any, jobs: Iterable[tuple[str, dict[str, Any]]], **options: Any) -> list[Receipt]:
         """Enqueue through a synchronous connection of the caller's, in this thread and in its transaction."""
+        if self.settings.resilient:
+            return self.blocking.run(self.enqueue_many(jobs, **options))
         store = open_store(self.settings, self.clock)
         enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
         return store.enqueue_blocking(enqueuer.prepare_many(jobs, Options(**options)), connection)
@@ -271,11 +273,14 @@ class Rowlock:
         if drain:
             await keeper.rescue()
         chores = asyncio.create_task(keeper.run())
+        chores.add_done_callback(lambda _: worker.stop())
         waiting = asyncio.create_task(stop.wait()) if stop is not None else None
         if waiting is not None:
             waiting.add_done_callback(lambda _: worker.stop())
         try:
             await worker.run(drain=drain)
+            if chores.done():
+                chores.result()  # a fault of ours
         finally:
             for task in (chores, waiting):
                 if task is not None:

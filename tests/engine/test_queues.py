@@ -9,7 +9,7 @@ import pytest
 from conformance.builders import BEN, put_and_take
 from engine.conftest import MakeApp
 from engine.running import Log, done, drain, record, soon, working
-from rowlock import FakeClock, Job, Rowlock, Status
+from rowlock import FakeClock, Job, Retry, Rowlock, Status
 from rowlock.storage.base import Store
 
 
@@ -80,21 +80,17 @@ async def test_draining_goes_on_when_a_settlement_makes_a_job_ready_again(app: R
     @app.job("a")
     async def a(job: Job) -> None:
         if job.attempt == 1:
-            released.append(app.store.held("settle"))
-            released[0].__enter__()
-            asyncio.get_running_loop().create_task(let_go())
-            raise asyncio.CancelledError  # retried, by its backoff of 0
+            raise Retry(after=0)
 
-    released: list = []
+    async def settle_late() -> None:
+        with app.store.stalled("settle"):
+            await app.store.next("settle stalled")
+            await app.store.next("claim", lambda claimed: not claimed)
 
-    async def let_go() -> None:
-        await app.store.next("claim", lambda claimed: not claimed)
-        released[0].__exit__(None, None, None)
-
-    job_id = (await app.enqueue("a", unique=None)).job_id
-    declared = app.registry.require("a")
-    object.__setattr__(declared, "retry", type(declared.retry)(base_seconds=0, max_seconds=0))
+    job_id = (await a.enqueue()).job_id
+    late = asyncio.create_task(settle_late())
     assert (await done(app, job_id)).status is Status.SUCCEEDED
+    await late
 
 
 async def test_the_jobs_of_a_dead_worker_run_again(

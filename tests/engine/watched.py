@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rowlock.errors import StoreUnavailable
@@ -40,14 +40,21 @@ class WatchedStore:
     def mend(self, verb: str) -> None:
         self._faults.pop(verb, None)
 
+    def held(self, verb: str) -> AbstractContextManager[None]:
+        """The calls made in this block are carried out, but an answer that says something comes at its end."""
+        return self._gate(f"{verb} done")
+
+    def stalled(self, verb: str) -> AbstractContextManager[None]:
+        """The calls made in this block reach the store at its end."""
+        return self._gate(verb)
+
     @contextmanager
-    def held(self, verb: str) -> Iterator[None]:
-        """The calls made in this block are carried out, but nobody gets an answer before its end."""
-        gate = self._gates[verb] = asyncio.Event()
+    def _gate(self, place: str) -> Iterator[None]:
+        gate = self._gates[place] = asyncio.Event()
         try:
             yield
         finally:
-            del self._gates[verb]
+            del self._gates[place]
             gate.set()
 
     def next(self, verb: str, such: Callable[[Any], bool] = lambda answer: True) -> asyncio.Future[Any]:
@@ -70,10 +77,13 @@ class WatchedStore:
             if kind == REFUSED:
                 self._tell(f"{verb} refused", None)
                 raise error
+            if verb in self._gates:
+                self._tell(f"{verb} stalled", None)
+                await self._gates[verb].wait()
             answer = await found(*args, **options)
-            gate = self._gates.get(verb)
+            gate = self._gates.get(f"{verb} done")
             self._tell(verb, answer)
-            if gate is not None:
+            if gate is not None and answer:
                 await gate.wait()
             if kind == REPLY_LOST:
                 raise error
@@ -84,6 +94,8 @@ class WatchedStore:
     async def listen(self, wake: Wake) -> None:
         if self._faults["listen"]:
             raise self._faults["listen"].popleft()[1]
+        if "listen" in self._gates:
+            await self._gates["listen"].wait()
 
         def heard(kind: str, name: str) -> None:
             wake(kind, name)

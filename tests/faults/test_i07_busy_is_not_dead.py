@@ -16,7 +16,7 @@ LEASES = 5
 LEASE = {"QUEUE_VISIBILITY_MS": "800"}
 jobs = pytest.mark.parametrize(
     "number",
-    [pytest.param(2, id="short"), pytest.param(40, id="long", marks=[pytest.mark.long, pytest.mark.timeout(300)])],
+    [pytest.param(1, id="short"), pytest.param(40, id="long", marks=[pytest.mark.long, pytest.mark.timeout(300)])],
 )
 
 

@@ -172,8 +172,9 @@ async def _over(app: Rowlock, record: JobRecord, seconds: float, out: Output) ->
                     if found is None:
                         raise JobNotFound(f"job {record.id} was removed while we waited for it")
                     record = found
-                    advance((record.progress or 0) - shown)
-                    shown = record.progress or 0
+                    if (record.progress or 0) > shown:  # a job that is over has none
+                        advance((record.progress or 0) - shown)
+                        shown = record.progress or 0
         except TimeoutError:
             out.note(f"job {record.id} is {record.status.value} after {seconds:g} s; is a worker running?")
     return record

@@ -156,7 +156,7 @@ def show_job(job: JobRecord, app: Rowlock, out: Output, *, raw: bool = False) ->
     if out.as_json:
         out.json(shape)
         return
-    shown = {name: value for name, value in shape.items() if value not in (None, False)}
+    shown = {name: value for name, value in shape.items() if value is not None and value is not False}
     for name in ("payload", "result"):
         if name in shown:
             shown[name] = dumps(shown[name], name).decode()

@@ -20,6 +20,7 @@ class Context:
     queue: str
     enqueuer: Enqueuer
     loop: asyncio.AbstractEventLoop
+    leased: bool = True  # False in resilient mode: there is no job in the store to settle
     reports: dict[JobId, Progress] = field(default_factory=dict)  # the latest of each job, not yet written
 
     def report(self, claimed: Claimed, percent: int, message: str | None) -> None:

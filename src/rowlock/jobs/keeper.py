@@ -32,10 +32,17 @@ class Keeper:
     async def run(self) -> None:
         """All chores until cancelled."""
         settings = self._engine.settings
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(self._engine.heartbeat_seconds(), self.beat))
-            group.create_task(self._every(settings.rescue_ms / 1000, self.rescue))
-            group.create_task(self._every(settings.prune_minutes * 60, self.prune))
+        chores = [
+            asyncio.create_task(self._every(self._engine.heartbeat_seconds(), self.beat)),
+            asyncio.create_task(self._every(settings.rescue_ms / 1000, self.rescue)),
+            asyncio.create_task(self._every(settings.prune_minutes * 60, self.prune)),
+        ]
+        try:
+            await asyncio.gather(*chores)
+        finally:
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
         while True:

@@ -172,9 +172,9 @@ class Runner:
         """Why the handler ended: our reason to stop it, where there was one, or its own."""
         reason = self._stop_reason
         self._in_handler = False
+        if self._lane.abandoned and isinstance(error, asyncio.CancelledError):
+            raise error  # its job was given back already
         if reason is None:
-            if isinstance(error, asyncio.CancelledError) and self._lane.abandoned:
-                raise error
             return error
         if isinstance(error, asyncio.CancelledError) and self.task is not None:
             self.task.uncancel()

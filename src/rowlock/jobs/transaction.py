@@ -75,6 +75,8 @@ class JobTransaction:
             self._job._settled = True
 
     async def _settle(self) -> None:
+        if not self._context.leased:
+            return
         claimed = self._job._claimed
         result = None if self.result is None else dumps(self.result, f"result of {claimed.type}").decode()
         seconds = time.monotonic() - self._began

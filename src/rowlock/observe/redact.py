@@ -23,7 +23,7 @@ class Redactor:
             # Authorization: Bearer abc, bearer abc
             r"|(?P<bearer>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}"
             # ...token=abc, "api_key": "abc", password: abc
-            rf"|(?P<pair>\b[\w-]*(?:{any_word})[\w-]*[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|(?!\s*(?:bearer|basic)\b)[^\s&,;\"'}}\])]+)",
+            rf"|(?P<pair>\b[\w-]*(?:{any_word})[\w-]*[\"']?\s*[=:]\s*)(?!\[REDACTED\])(?:\"[^\"]*\"|'[^']*'|(?!\s*(?:bearer|basic)\b)[^\s&,;\"'}}\])]+)",
             re.IGNORECASE,
         )
 

@@ -1,0 +1,194 @@
+"""Stopping costs nothing: what has not started goes back, what runs gets its time, and no attempt is spent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from engine.conftest import MakeApp
+from engine.running import SECONDS, Log, drain, record, soon, working
+from rowlock import Job, Status
+from rowlock.storage.base import Store
+
+
+async def test_running_jobs_may_end_and_buffered_ones_go_back_unspent(make_app: MakeApp, store: Store) -> None:
+    app = await make_app(concurrency=1)
+    entered, release = asyncio.Event(), asyncio.Event()
+    started: list[str] = []
+
+    @app.job("a")
+    async def a(job: Job) -> str:
+        started.append(job.id)
+        entered.set()
+        await release.wait()
+        return "ended in peace"
+
+    receipts = await app.enqueue_many([("a", {})] * 3)
+    async with working(app) as stop:
+        await soon(entered.wait())
+        given_back = app.store.next("settle")
+        stop.set()
+        await soon(given_back)
+        waiting = await record(app, receipts[1].job_id)
+        assert (waiting.status, waiting.attempts) == (Status.QUEUED, 0)
+        release.set()
+    assert started == [receipts[0].job_id]
+    after = [await record(app, receipt.job_id) for receipt in receipts]
+    assert [(job.status, job.attempts) for job in after] == [
+        (Status.SUCCEEDED, 1),
+        (Status.QUEUED, 0),
+        (Status.QUEUED, 0),
+    ]
+    assert await store.workers() == []
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_what_outlasts_the_grace_period_is_interrupted_and_goes_back_unspent(
+    make_app: MakeApp, log: Log, plain: bool
+) -> None:
+    app = await make_app(grace_seconds=0.05)
+    entered, interrupted = threading.Event(), threading.Event()
+
+    async def in_loop(job: Job) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert job.cancelled
+            interrupted.set()
+
+    def in_thread(job: Job) -> None:
+        entered.set()
+        try:
+            while True:
+                sum(range(100))
+        finally:
+            assert job.cancelled
+            interrupted.set()
+
+    app.job("a")(in_thread if plain else in_loop)
+    job_id = (await app.enqueue("a")).job_id
+    async with working(app):
+        assert await asyncio.to_thread(entered.wait, SECONDS)
+    assert interrupted.is_set()
+    after = await record(app, job_id)
+    assert (after.status, after.attempts, after.lock_owner) == (Status.QUEUED, 0, None)
+    (line,) = log.of("job.released")
+    assert line["job"] == job_id
+    assert log.of("lease.lost") == []
+
+
+async def test_a_plain_handler_that_cannot_be_interrupted_is_left_behind_and_its_job_goes_back(
+    make_app: MakeApp, log: Log
+) -> None:
+    app = await make_app(grace_seconds=0.05)
+    entered, release = threading.Event(), threading.Event()
+
+    @app.job("a")
+    def a(job: Job) -> None:
+        entered.set()
+        release.wait(SECONDS)
+
+    job_id = (await a.enqueue()).job_id
+    try:
+        async with working(app):
+            assert await asyncio.to_thread(entered.wait, SECONDS)
+        after = await record(app, job_id)
+    finally:
+        release.set()
+    assert (after.status, after.attempts) == (Status.QUEUED, 0)
+    assert log.of("lease.lost") == []
+
+
+async def test_a_handler_that_returns_early_because_the_worker_stops_runs_again(make_app: MakeApp) -> None:
+    app = await make_app(grace_seconds=0.05)
+    entered = threading.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> str:
+        entered.set()
+        while not job.cancelled:
+            try:
+                await asyncio.sleep(0.001)
+            except asyncio.CancelledError:
+                break
+        return "done" if not job.cancelled else "half of it"
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        assert await asyncio.to_thread(entered.wait, SECONDS)
+    after = await record(app, job_id)
+    assert (after.status, after.attempts, after.result) == (Status.QUEUED, 0, None)
+
+
+async def test_a_claim_under_way_when_the_worker_stops_is_given_back(make_app: MakeApp, store: Store) -> None:
+    app = await make_app()
+    app.job("a")(lambda job: None)
+    async with working(app) as stop:
+        await soon(app.store.next("claim"))
+        with app.store.held("claim"):
+            claimed = app.store.next("claim", bool)
+            job_id = (await app.enqueue("a")).job_id
+            await soon(claimed)  # taken, but the worker has no answer yet
+            stop.set()
+            await asyncio.sleep(0.05)  # the stop is under way when the answer comes
+    after = await record(app, job_id)
+    assert (after.status, after.attempts) == (Status.QUEUED, 0)
+
+
+async def test_stopping_an_idle_worker_takes_no_time_and_leaves_nothing(make_app: MakeApp, store: Store) -> None:
+    app = await make_app(grace_seconds=25)
+    app.job("a")(lambda job: None)
+    async with asyncio.timeout(5):
+        async with working(app):
+            await soon(app.store.next("glance"))
+    assert await store.workers() == []
+
+
+async def test_stopping_again_and_again_under_load_loses_nothing(make_app: MakeApp) -> None:
+    app = await make_app(concurrency=3)
+    ran: list[str] = []
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        await asyncio.sleep(0)
+        ran.append(job.id)
+
+    receipts = await app.enqueue_many([("a", {})] * 300)
+    for _ in range(5):
+        async with working(app):
+            await soon(app.store.next("claim", bool))
+    await drain(app)
+    assert sorted(ran) == sorted(receipt.job_id for receipt in receipts)
+    attempts = {(await record(app, receipt.job_id)).attempts for receipt in receipts[::10]}
+    assert attempts == {1}
+
+
+async def test_a_stop_before_the_start_is_a_stop(make_app: MakeApp) -> None:
+    app = await make_app()
+    ran = []
+    app.job("a")(lambda job: ran.append(job.id))
+    stop = asyncio.Event()
+    stop.set()
+    await soon(app.work(stop=stop))
+    await app.enqueue("a")
+    await soon(app.work(stop=stop))
+    assert len((await app.jobs(status="processing")).jobs) == 0
+
+
+async def test_a_fault_of_our_own_ends_the_worker_with_that_fault(make_app: MakeApp) -> None:
+    for verb in ("beat", "rescue", "glance", "claim"):
+        app = await make_app(heartbeat_ms=20, rescue_ms=20, poll_ms=20)
+        app.job("a")(lambda job: None)
+        stop = asyncio.Event()
+        worker = asyncio.create_task(app.work(stop=stop))
+        await soon(app.store.next("glance"))
+        app.store.refuse(verb, 1, RuntimeError(f"a fault in {verb}"))
+        await app.enqueue("a")
+        _, running = await asyncio.wait([worker], timeout=3)
+        stop.set()
+        outcome = (await asyncio.gather(worker, return_exceptions=True))[0]
+        assert not running, f"a fault in {verb} went unseen"
+        assert f"a fault in {verb}" in repr(outcome)

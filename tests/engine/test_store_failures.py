@@ -1,0 +1,211 @@
+"""A store that is away for a while: every loop goes on, nothing is lost, and nothing is settled twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from engine.conftest import MakeApp
+from engine.running import Log, drain, record, soon, working
+from rowlock import FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, Snooze, Status, StoreUnavailable
+from rowlock.clock import StoreClock
+from rowlock.storage.base import Store
+
+
+@pytest.mark.parametrize("fault", ["refuse", "lose_reply"])
+async def test_a_settlement_is_repeated_until_it_is_recorded_and_counts_once(
+    app: Rowlock, clock: FakeClock, log: Log, fault: str
+) -> None:
+    ran: Counter[str] = Counter()
+
+    @app.job("a")
+    async def a(job: Job, how: str) -> str:
+        ran[job.id] += 1
+        match how:
+            case "retry":
+                raise Retry(after=60)
+            case "dead":
+                raise Permanent("no")
+            case "snooze":
+                raise Snooze(60)
+        return how
+
+    receipts = {how: await a.enqueue(how=how) for how in ("fine", "retry", "dead", "snooze")}
+    getattr(app.store, fault)("settle", 2)
+    await drain(app)
+    after = {how: await record(app, receipt.job_id) for how, receipt in receipts.items()}
+    assert (after["fine"].status, after["fine"].result, after["fine"].attempts) == (Status.SUCCEEDED, '"fine"', 1)
+    assert (after["retry"].status, after["retry"].attempts) == (Status.QUEUED, 1)
+    assert (after["dead"].status, after["dead"].error) == (Status.FAILED, "no")
+    assert (after["snooze"].status, after["snooze"].attempts) == (Status.QUEUED, 0)
+    assert set(ran.values()) == {1}
+    assert log.of("lease.lost") == []
+    assert len(log.of("settle.delayed")) == 2
+    told = [line["job"] for event in ("job.retried", "job.failed", "job.released") for line in log.of(event)]
+    assert sorted(told) == sorted(receipts[how].job_id for how in ("retry", "dead", "snooze"))
+    assert [line["jobs"] for line in log.of("job.succeeded")] == [[receipts["fine"].job_id]]
+
+
+async def test_a_lost_reply_does_not_hide_a_lease_that_was_really_lost(
+    make_app: MakeApp, store: Store, clock: FakeClock, log: Log
+) -> None:
+    app = await make_app()
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        entered.set()
+        await release.wait()
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(entered.wait())
+        app.store.refuse("beat", 1_000)
+        clock.advance(31)
+        await store.rescue(10, {})
+        (claimed,) = await store.claim("default", job_id, 1)
+        app.store.refuse("settle")
+        release.set()
+        await soon(app.store.next("settle"))
+    assert [line["jobs"] for line in log.of("lease.lost")] == [[job_id]]
+    assert log.of("job.succeeded") == []
+    during = await record(app, job_id)
+    assert (during.status, during.lease) == (Status.PROCESSING, claimed.lease)
+
+
+async def test_claiming_goes_on_when_the_store_is_back(app: Rowlock, log: Log) -> None:
+    ran = asyncio.Event()
+    app.job("a")(lambda job: loop.call_soon_threadsafe(ran.set))
+    loop = asyncio.get_running_loop()
+    app.store.refuse("claim", 2)
+    await app.enqueue("a")
+    async with working(app):
+        await soon(ran.wait())
+    delayed = log.of("claim.delayed")
+    assert [line["reason"] for line in delayed] == ["the database is away"] * 2
+    assert delayed[0]["queue"] == "default"
+
+
+async def test_a_job_whose_claim_had_no_answer_is_not_lost(make_app: MakeApp) -> None:
+    app = await make_app(heartbeat_ms=50, rescue_ms=50, clock=StoreClock())
+    ran = asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        ran.set()
+
+    async with working(app):
+        await soon(app.store.next("glance"))
+        app.store.lose_reply("claim")
+        job_id = (await a.enqueue()).job_id
+        await soon(ran.wait(), 5)  # heartbeats keep its lease: without care it would wait as long as the worker lives
+    after = await record(app, job_id)
+    assert (after.status, after.lease) == (Status.SUCCEEDED, 2)
+
+
+async def test_heartbeats_rescue_and_polling_go_on_when_the_store_is_back(make_app: MakeApp, log: Log) -> None:
+    app = await make_app(heartbeat_ms=20, rescue_ms=20, poll_ms=20)
+    for verb in ("rescue", "glance"):
+        app.store.refuse(verb, 3)
+    async with working(app):
+        await soon(app.store.next("beat"))  # its first one makes the worker known
+        app.store.refuse("beat", 3)
+        for verb in ("beat", "rescue", "glance"):
+            await soon(app.store.next(verb))
+        assert await app.store.workers() != []
+    assert {line["chore"] for line in log.of("chore.delayed")} == {"beat", "rescue"}
+
+
+async def test_a_handler_goes_on_while_the_store_is_away(make_app: MakeApp, store: Store) -> None:
+    app = await make_app(heartbeat_ms=20)
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> str:
+        entered.set()
+        await release.wait()
+        return "cancelled" if job.cancelled else "undisturbed"
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(entered.wait())
+        verbs = ("beat", "settle", "glance", "claim", "rescue")
+        for verb in verbs:
+            app.store.refuse(verb, 1_000)
+        for _ in range(3):
+            await soon(app.store.next("beat refused"))
+        release.set()
+        await soon(app.store.next("settle refused"))
+        for verb in verbs:
+            app.store.mend(verb)
+        await soon(app.store.next("settle"))
+    assert (await record(app, job_id)).result == '"undisturbed"'
+
+
+async def test_a_pause_of_a_key_is_repeated_with_its_settlement(app: Rowlock, clock: FakeClock) -> None:
+    app.limit("api", concurrency=5)
+    ran = []
+
+    @app.job("a", limit="api")
+    async def a(job: Job) -> None:
+        ran.append(job.id)
+        if len(ran) == 1:
+            raise RateLimited("api", seconds=60)
+
+    app.store.refuse("pause_key", 2)
+    await a.enqueue()
+    await drain(app)
+    await a.enqueue()
+    await drain(app)
+    assert len(ran) == 1
+    clock.advance(60)
+    await drain(app)
+    assert len(ran) == 3
+
+
+async def test_a_worker_that_must_stop_while_the_store_is_away_stops_all_the_same(
+    make_app: MakeApp, store: Store, log: Log
+) -> None:
+    app = await make_app(grace_seconds=0.05)
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        entered.set()
+        await release.wait()
+
+    job_id = (await a.enqueue()).job_id
+    async with asyncio.timeout(5):
+        async with working(app):
+            await soon(entered.wait())
+            for verb in ("settle", "retire", "beat", "claim", "glance"):
+                app.store.refuse(verb, 1_000)
+            release.set()
+    assert (await record(app, job_id)).status is Status.PROCESSING, "its lease runs out by itself"
+    (line,) = log.of("worker.unsettled")
+    assert line["reason"]
+
+
+async def test_a_store_that_is_away_at_the_start_is_said_so(app: Rowlock) -> None:
+    app.store.refuse("check_schema")
+    with pytest.raises(StoreUnavailable, match="the database is away"):
+        await drain(app)
+
+
+async def test_a_loss_of_hints_is_noticed_and_listening_begins_again(make_app: MakeApp, log: Log) -> None:
+    app = await make_app(poll_ms=86_400_000)
+    ran = asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        ran.set()
+
+    app.store.refuse("listen")
+    async with working(app):
+        await soon(app.store.next("hint of queue"))  # from the second attempt
+        await a.enqueue()
+        await soon(ran.wait())
+    (line,) = log.of("wake.unavailable")
+    assert line["reason"] == "the database is away"

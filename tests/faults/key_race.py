@@ -1,0 +1,35 @@
+"""`python -m faults.key_race URL KEYS SEED`: waits for the start signal, then enqueues every key, in its own order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+
+from faults.app import app, journal
+from faults.until import until
+from rowlock import Unique
+
+START = "start"
+TOGETHER = 50
+
+
+async def race(url: str, number: int, rng: random.Random) -> None:
+    app.settings = app.settings.model_copy(update={"database_url": url})
+    keys = [f"key {index}" for index in range(number)]
+    rng.shuffle(keys)
+    async with app:
+        await app.store.depth("default", 1)  # connected
+        journal.write("ready", "")
+        until(lambda: journal.path.with_name(START).exists(), 60, "the start signal")
+        for first in range(0, number, TOGETHER):
+            await asyncio.gather(
+                *(
+                    app.enqueue("noop", unique=Unique.forever(key=key, on_conflict="return_existing"))
+                    for key in keys[first : first + TOGETHER]
+                )
+            )
+
+
+if __name__ == "__main__":
+    asyncio.run(race(sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))))
