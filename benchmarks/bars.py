@@ -80,6 +80,16 @@ def _cost(
     return value
 
 
+def _ran_twice(summary: Summary) -> float | None:
+    found = [
+        entry["duplicates"]
+        for name in (ROWLOCK, ROWLOCK_SQLITE)
+        for entry in summary.get(name, {}).values()
+        if "duplicates" in entry
+    ]
+    return float(sum(found)) if found else None
+
+
 _drain = _figure(ROWLOCK, "drain")
 _nodes = ("graphile-worker", "pg-boss")
 
@@ -139,4 +149,5 @@ BARS: tuple[Bar, ...] = (
         "x",
         _ratio(_figure(ROWLOCK_SQLITE, "drain"), _figure("huey", "drain-best")),
     ),
+    Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
 )

@@ -48,6 +48,10 @@ class System:
         return self.best if self.latency is None else self.latency
 
 
+_ROWLOCK_BEST: Settings = {
+    "environment": {"WORKER_CONCURRENCY": "16", "ROWLOCK_BUFFER_MAX": "1500", "ROWLOCK_SETTLE_MAX": "2000"}
+}
+
 _PG_BOSS_BEST: Settings = {
     "batchSize": 2000,
     "localConcurrency": 2,
@@ -68,6 +72,8 @@ SYSTEMS: tuple[System, ...] = (
             OR EXISTS (SELECT FROM rowlock.delayed)
             OR EXISTS (SELECT FROM rowlock.running r CROSS JOIN LATERAL
                 (SELECT priority FROM rowlock.jobs j WHERE j.id = r.job_id OFFSET 0) j WHERE j.priority = 100)""",
+        best=_ROWLOCK_BEST,
+        latency={},
         batch={"batch": True},
         supervised=True,
         note="logged at its default level; a supervisor process beside the workers, its CPU counted",
@@ -139,6 +145,8 @@ SYSTEMS: tuple[System, ...] = (
             EXISTS (SELECT 1 FROM ready WHERE queue = 'default' AND limit_key = '' AND priority = 100)
             OR EXISTS (SELECT 1 FROM delayed)
             OR EXISTS (SELECT 1 FROM running r CROSS JOIN jobs j ON j.id = r.job_id WHERE j.priority = 100)""",
+        best=_ROWLOCK_BEST,
+        latency={},
         batch={"batch": True},
         supervised=True,
         note="synchronous=FULL, its default",

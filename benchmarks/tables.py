@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.bars import Summary
-from benchmarks.systems import System
+from benchmarks.systems import Runtime, System
 
 _RATES = (
     ("one", "one by one"),
@@ -38,8 +38,10 @@ def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System]
         _latency(summary, systems),
         "## With a full store, and with an old transaction open\n",
         _depth(summary, systems, about),
-        "## What one job costs, draining with one process at best settings\n",
+        "## What one job costs, draining with one process\n",
         _costs(summary, systems),
+        "## What an idle worker costs, default settings, one process\n",
+        _idle(summary, systems),
         "## How it was measured\n",
         _method(systems, about),
     ]
@@ -111,13 +113,22 @@ def _costs(summary: Summary, systems: list[System]) -> str:
     rows = []
     for system in systems:
         found = summary.get(system.name, {})
-        drain = found.get("drain-best", {})
-        statements = found.get("statements", {}).get("statements_logged")
-        idle = found.get("idle", {}).get("statements_per_minute")
-        costs = [_number(drain.get(key)) for key, _ in _COSTS]
-        rows.append([system.name, _number(statements), *costs, _number(idle), _number(drain.get("other_cores"))])
-    titles = ["statements", *(title for _, title in _COSTS), "statements per minute, idle, default", "others' cores"]
+        shown = [("best", "drain-best", "statements")]
+        if system.runtime is Runtime.ROWLOCK:
+            shown.insert(0, ("default", "drain", ""))
+        for settings, workload, counted in shown:
+            drain = found.get(workload, {})
+            costs = [_number(drain.get(key)) for key, _ in _COSTS]
+            statements = found.get(counted, {}).get("statements_logged")
+            rows.append([system.name, settings, _number(statements), *costs, _number(drain.get("other_cores"))])
+    titles = ["settings", "statements", *(title for _, title in _COSTS), "others' cores"]
     return _table(["system", *titles], rows)
+
+
+def _idle(summary: Summary, systems: list[System]) -> str:
+    found = {system.name: summary.get(system.name, {}).get("idle", {}) for system in systems}
+    rows = [[name, _number(idle.get("statements_per_minute"))] for name, idle in found.items() if idle]
+    return _table(["system", "statements per minute"], rows)
 
 
 def _method(systems: list[System], about: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ RowlockError
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 
 class RowlockError(Exception):
@@ -194,8 +194,13 @@ class RateLimited(Outcome):
         self._until = until
         self._seconds = seconds
 
-    def wait_seconds(self, now: datetime | None) -> float:
-        """How long from now; `now` is the store's time where it is known, else this machine's decides."""
+    @property
+    def absolute(self) -> bool:
+        """Whether it names a moment, which the store's clock must judge."""
+        return self._until is not None
+
+    def wait_seconds(self, now: datetime) -> float:
+        """How long from `now`, the store's time."""
         if self._until is None:
             return max(0.0, self._seconds or 0.0)
-        return max(0.0, (self._until - (now or datetime.now(UTC))) / timedelta(seconds=1))
+        return max(0.0, (self._until - now) / timedelta(seconds=1))

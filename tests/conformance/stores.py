@@ -170,16 +170,12 @@ class PostgresRig(Rig):
             self._migrated[server] = self.url
             return store
         self.url = self._migrated[server]
-        self._clean()
-        return await self.another(clock)
+        return await self.empty(await self.another(clock))
 
     async def empty(self, store: Store) -> Store:
-        self._clean()
+        async with store.transaction() as transaction:
+            await transaction.execute(self._CLEAN)
         return store
-
-    def _clean(self) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(self._CLEAN)
 
     def nowhere(self, clock: Clock) -> Store:
         return self.store_at(f"postgresql://postgres:{PASSWORD}@127.0.0.1:1/nowhere", clock)

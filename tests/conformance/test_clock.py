@@ -94,3 +94,10 @@ async def test_far_futures_and_pasts_are_kept(store: Store, clock: FakeClock) ->
     later, earlier = await put(store, available_at=far), await put(store, available_at=past)
     assert near((await record(store, later)).available_at, far)
     assert await taken(store) == [earlier]
+
+
+async def test_the_stores_time_is_that_of_its_clock(store: Store, clock: FakeClock) -> None:
+    before = await store.now()
+    clock.advance(hours=1)
+    assert await store.now() - before == timedelta(hours=1)
+    assert near(await store.now(), clock.now())

@@ -303,3 +303,15 @@ def test_a_fault_of_ours_shows_no_stack_trace_unless_asked(cli: Cli, monkeypatch
     monkeypatch.setenv("ROWLOCK_DEBUG", "1")
     with pytest.raises(KeyError):
         main(["jobs", "list", f"--database={cli.url}"])
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rowlock", "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait() in (0, 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
+import typer.main
 
 from rowlock.errors import BadPayload, DuplicateJob, RowlockError, SettingsError, UnknownJobType
 
@@ -34,7 +36,9 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     debug = bool(os.environ.get("ROWLOCK_DEBUG"))
     try:
-        return app(list(arguments), prog_name="rowlock", standalone_mode=False) or OK
+        code: int = _built(app).main(list(arguments), prog_name="rowlock", standalone_mode=False) or OK
+        sys.stdout.flush()
+        return code
     except RowlockError as error:
         if debug:
             raise
@@ -44,7 +48,7 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
         _say("aborted", "aborted; nothing was changed", as_json)
         return FAILED
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the reader has gone: nothing more may be flushed to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more may reach it
         return FAILED
     except Exception as error:
         # The exceptions of the argument parser, by what they can do: typer brings its own copy of click, or not.
@@ -54,6 +58,12 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
             raise
         _say("bug", f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)", as_json)
         return FAILED
+
+
+@cache
+def _built(app: typer.Typer) -> Any:
+    """The parser of all commands, which takes as long to build as a command to run."""
+    return typer.main.get_command(app)
 
 
 def _usage(error: Any, as_json: bool) -> int:

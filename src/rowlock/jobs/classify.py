@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rowlock.errors import BadPayload, Outcome, Permanent, UnknownJobType
+from rowlock.observe.redact import Redactor
 from rowlock.settings import ERROR_LENGTH_MAX
 
 _PERMANENT = (Permanent, BadPayload, UnknownJobType, FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -32,9 +33,10 @@ def _message(error: BaseException) -> str:
         return ""
 
 
-def describe(error: BaseException) -> str:
-    """One line for people: the kind of error and its message, cut to its limit."""
+def describe(error: BaseException, redact: Redactor) -> str:
+    """What went wrong, for people: the kind of error and its message, without secrets, then cut to its limit."""
     message = _message(error)
     kind = type(error).__name__
     text = message if isinstance(error, Outcome) and message else f"{kind}: {message}" if message else kind
-    return text.replace("\x00", "\\x00")[:ERROR_LENGTH_MAX]
+    # Redacted before it is cut: half a secret is one too. Bounded first, since a message may be a whole file.
+    return redact.text(text[: 50 * ERROR_LENGTH_MAX].replace("\x00", "\\x00"))[:ERROR_LENGTH_MAX]

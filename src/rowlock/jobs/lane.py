@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,7 @@ class Lane:
         self._mean_seconds = _HORIZON_SECONDS
         self._ahead = size.concurrency
         self._unit = max((t.batch or 1 for t in types.values() if t.queue == context.queue), default=1)
+        self.claiming_since = math.inf
         self.fruitless = False  # the last claim found nothing
         self.progressed = False  # some claim found something, since someone asked
         self.woken_by_poll = False  # since the last claim that found something
@@ -148,14 +150,17 @@ class Lane:
                     await self._hungry.wait()
                 continue
             self._wake.clear()
+            self.claiming_since = time.monotonic()
             try:
                 claimed = await self.context.store.claim(self.context.queue, self.context.owner, want)
             except StoreError as error:
                 delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
                 failures += 1
                 self.log.warning("claim.delayed", queue=self.context.queue, reason=str(error), retry_in_seconds=delay)
+                self.claiming_since = math.inf
                 await asyncio.sleep(delay)
                 continue
+            self.claiming_since = math.inf
             failures = 0
             self.fruitless = not claimed
             if claimed:
@@ -186,7 +191,7 @@ class Lane:
     def _receive(self, claimed: list[Claimed]) -> None:
         self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
         if self.closed:
-            self.give_back(*claimed)
+            self.give_back(claimed, "the worker is stopping")
             return
         self._buffer.extend(claimed)
         self._took_at = time.monotonic()
@@ -222,7 +227,7 @@ class Lane:
         if self._buffer and now - self._took_at > _STALE_SECONDS:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
-            self.release_buffer()
+            self.release_buffer("it was claimed ahead and did not start in time")
 
     def tell_started(self) -> None:
         """Say what has started since the last line about it."""
@@ -230,14 +235,16 @@ class Lane:
             started, self.started = self.started, []
             self.log.info("job.started", queue=self.context.queue, count=len(started), jobs=started)
 
-    def release_buffer(self) -> None:
+    def release_buffer(self, reason: str) -> None:
         """Give back every job that has not started."""
         waiting = list(self._buffer)
         self._buffer.clear()
-        self.give_back(*waiting)
+        self.give_back(waiting, reason)
 
-    def give_back(self, *jobs: Claimed) -> None:
+    def give_back(self, jobs: Sequence[Claimed], reason: str) -> None:
         """Return jobs with their attempt not spent."""
+        if jobs:
+            self.log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
         for job in jobs:
             self.settle(Settlement(job.id, job.lease, Outcome.RELEASE), job.type)
 
@@ -266,6 +273,10 @@ class Lane:
         self._buffer.remove(waiting)
         self.settle(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
 
+    def knows(self, job_id: JobId) -> bool:
+        """Whether this job is buffered or runs here."""
+        return job_id in self._claimed_at
+
     def cancel(self, job_id: JobId) -> None:
         """Someone asked for it: stop it, or do not even start it."""
         for waiting in [job for job in self._buffer if job.id == job_id]:
@@ -279,7 +290,7 @@ class Lane:
     def close(self) -> None:
         """Claim no more, and give back what has not started."""
         self.closed = True
-        self.release_buffer()
+        self.release_buffer("the worker is stopping")
         self._hungry.set()
         self._wake.set()
         while self._waiters:

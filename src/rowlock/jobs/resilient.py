@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from rowlock.errors import Outcome
+from rowlock.jobs.classify import describe
 from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.job import Job
@@ -32,7 +33,7 @@ async def run_now(engine: Engine, new: NewJob, log: Any) -> Receipt:
             await asyncio.to_thread(declared.handler, first, **given)
     except Exception as error:
         level = log.warning if isinstance(error, Outcome) else log.error
-        level("job.failed", job=new.id, type=new.type, reason=engine.redact.text(str(error)), mode="resilient")
+        level("job.failed", job=new.id, type=new.type, reason=describe(error, engine.redact), mode="resilient")
         raise
     log.info("job.succeeded", count=1, types={new.type: 1}, jobs=[new.id], mode="resilient")
     return Receipt(new.id, True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import inspect
 import threading
 import time
 from contextvars import copy_context
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rowlock.errors import BadPayload, RateLimited, UnknownJobType
+from rowlock.errors import BadPayload, RateLimited, StoreError, UnknownJobType
 from rowlock.jobs.isolate import Isolated
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import dumps
@@ -93,7 +95,7 @@ class Runner:
                 raise self._stop_reason
             text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
         except BaseException as error:
-            self._failed(declared, [job], self._cause(error), time.monotonic() - began)
+            await self._failed(declared, [job], self._cause(error), time.monotonic() - began)
         else:
             if not job._settled:
                 seconds = time.monotonic() - began
@@ -112,7 +114,7 @@ class Runner:
             if results is not None and (not isinstance(results, list) or len(results) != len(jobs)):
                 raise BadPayload(f"{declared.name}: a batch handler returns None or a list with one entry per job")
         except BaseException as error:
-            self._failed(declared, jobs, self._cause(error), time.monotonic() - began)
+            await self._failed(declared, jobs, self._cause(error), time.monotonic() - began)
         else:
             seconds = (time.monotonic() - began) / len(jobs)
             for claimed, job, result in zip(batch, jobs, results or [None] * len(jobs), strict=True):
@@ -126,7 +128,7 @@ class Runner:
                         raise result
                     text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
                 except BaseException as error:
-                    self._failed(declared, [job], error, seconds)
+                    await self._failed(declared, [job], error, seconds)
                 else:
                     lane.finished(declared.name, seconds, _success(claimed, seconds, text))
         self._end(len(jobs))
@@ -180,8 +182,15 @@ class Runner:
             self.task.uncancel()
         return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
 
-    def _failed(self, declared: JobType | None, jobs: list[Job], error: BaseException, seconds: float) -> None:
-        lane, now = self._lane, self._lane.context.store.clock.now()
+    async def _store_time(self, error: BaseException) -> datetime:
+        """The store's time where it matters, else this machine's: a worker's clock may be wrong."""
+        if isinstance(error, RateLimited) and error.absolute:
+            with contextlib.suppress(StoreError):
+                return await self._lane.context.store.now()
+        return datetime.now(UTC)
+
+    async def _failed(self, declared: JobType | None, jobs: list[Job], error: BaseException, seconds: float) -> None:
+        lane, now = self._lane, await self._store_time(error)
         for job in jobs:
             if job._settled:
                 lane.completed_by_itself(job.type, job.id)
@@ -194,6 +203,8 @@ class Runner:
             else:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
+                elif settlement.outcome == Outcome.RELEASE and settlement.error is None:
+                    lane.log.info("job.released", jobs=[job.id], reason=str(error))
                 lane.settle(settlement, job.type)
 
 

@@ -18,7 +18,7 @@ class Settler:
     """Settles finished attempts as soon as the previous batch returned: quick when quiet, large batches when busy."""
 
     def __init__(
-        self, store: Store, owner: WorkerId, batch_max: int, log: Any, after_batch: Callable[[], None]
+        self, store: Store, owner: WorkerId, batch_max: int, log: Any, after_batch: Callable[[bool], None]
     ) -> None:
         self._store = store
         self._owner = owner
@@ -27,6 +27,7 @@ class Settler:
         self._after_batch = after_batch
         self._pending: list[Settlement] = []
         self._types: list[str] = []  # of the pending ones, in the same order
+        self._in_flight: list[Settlement] = []
         self._pauses: list[tuple[str, float]] = []
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
@@ -48,6 +49,10 @@ class Settler:
         """Nothing waits and nothing is under way."""
         return self._idle.is_set()
 
+    def outstanding(self) -> set[JobId]:
+        """The jobs that are on their way to be settled."""
+        return {settlement.job_id for settlement in (*self._in_flight, *self._pending)}
+
     @property
     def unsettled(self) -> int:
         return len(self._pending)
@@ -62,6 +67,7 @@ class Settler:
         batch: list[Settlement] = []
         types: list[str] = []
         while True:
+            self._in_flight = batch
             if not batch:
                 if not self._pending:
                     self._work.clear()
@@ -69,6 +75,7 @@ class Settler:
                     await self._work.wait()
                 batch, types = self._pending[:batch_max], self._types[:batch_max]
                 del self._pending[: len(batch)], self._types[: len(batch)]
+                self._in_flight = batch
             try:
                 while self._pauses:
                     await self._store.pause_key(*self._pauses[0])
@@ -92,7 +99,7 @@ class Settler:
                 continue
             batch_max = self._batch_max if not self._pending else batch_max
             failures = 0
-            self._after_batch()
+            self._after_batch(any(settlement[2] > Outcome.CANCELLED for settlement in batch))
             self._tell(batch, types, lost)
             batch = []
 
@@ -128,6 +135,8 @@ class Settler:
         for settlement, type_name in zip(batch, types, strict=True):
             if settlement.outcome == Outcome.SUCCEEDED or settlement.job_id in missing:
                 continue
+            if settlement.outcome == Outcome.RELEASE and settlement.error is None:
+                continue  # said by whoever gave it back
             event, level = _EVENTS[settlement.outcome]
             more = {} if settlement.outcome <= Outcome.CANCELLED else {"again_in_seconds": settlement.delay_seconds}
             getattr(self._log, level)(event, job=settlement.job_id, type=type_name, reason=settlement.error, **more)

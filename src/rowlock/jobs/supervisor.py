@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.errors import StoreError
@@ -298,6 +299,7 @@ class Supervisor:
                     deadline_error(seconds),
                     time.monotonic() - job.started,
                     self._engine.redact,
+                    datetime.now(UTC),
                 )
                 assert settlement is not None
                 await self._engine.store.settle(child.record.id, [settlement])

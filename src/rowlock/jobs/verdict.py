@@ -24,11 +24,11 @@ def after_error(
     error: BaseException,
     seconds: float,
     redact: Redactor,
-    now: datetime | None = None,
+    now: datetime,
 ) -> Settlement | None:
     """How an attempt that raised ends; None when it has nothing to say, its lease being lost."""
     retry = declared.retry if declared else fallback
-    reason = redact.text(describe(error))
+    reason = describe(error, redact)
 
     def settled(outcome: Outcome, delay_seconds: float = 0.0, text: str | None = reason) -> Settlement:
         return Settlement(claimed.id, claimed.lease, outcome, seconds, delay_seconds, None, text)
@@ -39,7 +39,7 @@ def after_error(
         case JobCancelled():
             return settled(Outcome.CANCELLED)
         case ShuttingDown():
-            return settled(Outcome.RELEASE, text=None)
+            return settled(Outcome.RELEASE, text=None)  # not an error of the job's
         case Snooze():
             return settled(Outcome.RELEASE, max(0.0, error.seconds))
         case RateLimited():

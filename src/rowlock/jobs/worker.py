@@ -21,7 +21,7 @@ from rowlock.jobs.engine import Engine
 from rowlock.jobs.lane import Lane, LaneSize, slots_per_runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
-from rowlock.storage.records import Held, Worker, WorkerId
+from rowlock.storage.records import Held, JobId, Outcome, Settlement, Worker, WorkerId
 
 _WATCH_SECONDS = 0.2
 _BLOCKED_SECONDS = 0.25  # look again at work that a limit held back
@@ -52,6 +52,7 @@ class WorkerProcess:
         width = slots_per_runner(engine.types)
         slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
         self._threads = ThreadPoolExecutor(sum(size.concurrency for size in sizes), "rowlock-job")
+        self._strangers: set[tuple[JobId, int]] = set()
         self._rested = asyncio.Event()
         self._stop = asyncio.Event()
         self._lanes: list[Lane] = []
@@ -158,14 +159,32 @@ class WorkerProcess:
 
     def _release_late(self, lane: Lane, runner: Any) -> None:
         """A handler that does not even stop when interrupted: its job goes back all the same."""
-        for job in runner.current:
-            lane.give_back(job._claimed)
+        lane.give_back([job._claimed for job in runner.current], "its handler did not stop when the worker did")
 
     def note_held(self, held: Sequence[Held], asked_at: float) -> None:
         """What the store says that this worker holds, asked at that moment of the machine's monotonic clock."""
         mine = {lease.job_id: lease for lease in held if lease.owner == self.record.id}
         for lane in self._lanes:
             lane.note_held(mine, asked_at)
+        self._return_strangers(mine, asked_at)
+
+    def _return_strangers(self, mine: dict[JobId, Held], asked_at: float) -> None:
+        """Give back jobs that are ours and that we know nothing of: the answer to their claim was lost on the way.
+
+        Seen in two heartbeats running, with no claim under way that might still bring them.
+        """
+        settling = self._settler.outstanding()
+        strangers = {
+            (lease.job_id, lease.lease)
+            for lease in mine.values()
+            if lease.job_id not in settling and not any(lane.knows(lease.job_id) for lane in self._lanes)
+        }
+        if any(lane.claiming_since < asked_at for lane in self._lanes):
+            strangers = set()
+        for job_id, lease_number in strangers & self._strangers:
+            self._log.warning("job.released", jobs=[job_id], reason="the answer to its claim was lost")
+            self._settler.add(Settlement(job_id, lease_number, Outcome.RELEASE), "")
+        self._strangers = strangers
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -211,8 +230,10 @@ class WorkerProcess:
                 async with asyncio.timeout(max(delay, 0.001)):
                     await self._rested.wait()
 
-    def _after_batch(self) -> None:
-        """Some jobs were settled: what a limit held back may go now."""
+    def _after_batch(self, waiting_again: bool) -> None:
+        """Some jobs were settled: what a limit held back may go now, and what waits again has a time."""
+        if waiting_again:
+            self._rested.set()
         for lane in self._lanes:
             lane.tell_started()
             if lane.fruitless:

@@ -29,6 +29,7 @@ def configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if readable else "iso", utc=not readable),
+            structlog.processors.format_exc_info,  # without the values of variables, and before redaction
             _redact,
             *([_shorten, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
         ],
@@ -45,7 +46,7 @@ def get(**bound: Any) -> Any:
 
 def _redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for name, value in event.items():
-        if name == "jobs":  # ids only, and the one field that may hold hundreds of values
+        if name in ("jobs", "types"):  # ids, and the names of job types: hundreds of values, and none a secret
             continue
         if isinstance(value, str):
             # An odd file name in a message may hold half characters, which no stream takes.

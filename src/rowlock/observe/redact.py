@@ -18,12 +18,15 @@ class Redactor:
         self._words = tuple(word.strip().lower() for word in words if word.strip())
         any_word = "|".join(map(re.escape, self._words)) or r"(?!)"
         self._inside = re.compile(
-            # scheme://user:secret@host
-            r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@/]+(?=@)"
-            # Authorization: Bearer abc, bearer abc
+            # scheme://user:secret@host, https://token@host
+            r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@/]+(?=@)|(?P<http>\bhttps?://)[^\s:/@]+(?=@)"
+            # Authorization: Scheme secret
+            r"|(?P<auth>\b[\w-]*authorization[\"']?\s*[=:]\s*[\"']?)(?!\[REDACTED\])(?:[a-z][\w-]*\s+)?[^\s\"',;}\])]+"
+            # bearer secret, wherever it stands
             r"|(?P<bearer>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}"
-            # ...token=abc, "api_key": "abc", password: abc
-            rf"|(?P<pair>\b[\w-]*(?:{any_word})[\w-]*[\"']?\s*[=:]\s*)(?!\[REDACTED\])(?:\"[^\"]*\"|'[^']*'|(?!\s*(?:bearer|basic)\b)[^\s&,;\"'}}\])]+)",
+            # ...token=secret, "api_key": "secret", password: secret
+            rf"|(?P<pair>\b[\w-]*(?:{any_word})[\w-]*[\"']?\s*[=:]\s*)(?!\[REDACTED\])"
+            r"(?:\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
             re.IGNORECASE,
         )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any, Protocol
 
 from rowlock.clock import Clock
@@ -79,6 +80,9 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of every connection; idempotent."""
+
+    async def now(self) -> datetime:
+        """The store's time."""
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date and name the migrations applied; two callers at once apply each one once.

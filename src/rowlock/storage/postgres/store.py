@@ -60,6 +60,9 @@ class PostgresStore(Schema, Operators):
         await self._bell.close()
         await self._connections.close()
 
+    async def now(self) -> datetime:
+        return self._now or await self._connections.value("now")
+
     async def examine(self) -> list[Finding]:
         return await examine(self._connections, await self.schema())
 

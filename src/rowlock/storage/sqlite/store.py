@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
 import apsw
@@ -41,7 +42,7 @@ from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
-from rowlock.storage.sqlite.rows import duration_micros, micros
+from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.transaction import SqliteTransaction
 from rowlock.storage.statements import statements
@@ -82,6 +83,9 @@ class SqliteStore:
         self._idle.clear()
         for line in lines:
             await line.close()
+
+    async def now(self) -> datetime:
+        return moment(await self._read(lambda connection, now: now))
 
     async def migrate(self) -> list[str]:
         return await self._write(schema.migrate)

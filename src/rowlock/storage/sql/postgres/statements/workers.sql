@@ -10,6 +10,9 @@ WITH alive AS (
 SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = ANY ($1::uuid[])
 
+-- name: now
+SELECT clock_timestamp()
+
 -- name: held
 SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = $1::uuid

@@ -1,0 +1,34 @@
+"""`pytest -p faults.behind_pgbouncer tests/conformance`: the whole suite on PostgreSQL behind pgbouncer.
+
+The stores go through the pooler. Connections of the caller's stay direct: how those speak is not ours to decide.
+"""
+
+from __future__ import annotations
+
+import atexit
+from pathlib import Path
+from typing import Any
+
+from conformance import stores
+from faults.pgbouncer import Pgbouncer
+from rowlock.clock import Clock
+from rowlock.storage.base import Store
+
+_poolers: dict[int, Pgbouncer] = {}
+
+
+class PgbouncerRig(stores.PostgresRig):
+    name = "pgbouncer"
+
+    def __init__(self, folder: Path, resource: Any = None) -> None:
+        super().__init__(folder, resource)
+        if resource.port not in _poolers:
+            pooler = _poolers[resource.port] = Pgbouncer(resource.port)
+            atexit.register(pooler.close)
+            pooler.start()
+
+    def store_at(self, url: str, clock: Clock) -> Store:
+        return super().store_at(_poolers[self.resource_given.port].before(url), clock)
+
+
+stores.STORES = (PgbouncerRig,)

@@ -1,0 +1,197 @@
+"""I16: no session state is needed: connections are cut, slow and half-open, and a pooler stands in between."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from faults.databases import PostgresDatabase
+from faults.pgbouncer import Pgbouncer, find_pgbouncer
+from faults.processes import TESTS, Fleet, Tree
+from faults.producer import Producer
+from faults.proxy import Proxy
+from faults.until import after, until
+
+BACK_SECONDS = 5.0
+BACKLOG = 400
+WINDOW_SECONDS = 0.5
+SHORT, LONG = 1, 8
+
+rounds = pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(SHORT, id="short"),
+        pytest.param(LONG, id="long", marks=[pytest.mark.long, pytest.mark.timeout(400)]),
+    ],
+)
+
+
+class Stream:
+    """A steady stream of jobs, and how fast they are done by workers behind a proxy."""
+
+    def __init__(self, fleet: Fleet, database: PostgresDatabase, proxy: Proxy, **environment: str) -> None:
+        self.fleet = fleet
+        self.database = database
+        self.proxy = proxy
+        self.producer = Producer(database)
+        url = database.url.replace(f":{database.server.port}/", f":{proxy.port}/")
+        self.tree: Tree = fleet.worker(url, ready=False, **environment)
+        self.flow_for(0.1)
+        until(lambda: fleet.journal.all("end"), 20, self.tree.tail)
+        began = time.monotonic()
+        self.flow_for(2 * WINDOW_SECONDS)
+        self.usual = self._done_since(began) / (time.monotonic() - began)
+
+    def flow_for(self, seconds: float) -> None:
+        """Keep the queue filled for so long."""
+        over = after(seconds)
+        while not over():
+            self._fill()
+            until(after(0.02), 1)
+
+    def back_after(self) -> float:
+        """How long until half of the usual speed is reached again, in seconds."""
+        began = time.monotonic()
+        while time.monotonic() - began < 4 * BACK_SECONDS:
+            window = time.monotonic()
+            self.flow_for(WINDOW_SECONDS)
+            if self._done_since(window) / (time.monotonic() - window) >= self.usual / 2:
+                return window - began
+        raise AssertionError(f"not back after {4 * BACK_SECONDS:g} s:\n{self.tree.tail()}")
+
+    def finish(self) -> None:
+        until(lambda: self.database.waiting() == 0, 30, lambda: f"{self.database.statuses()} {self.tree.tail()}")
+        assert set(self.database.statuses()) == {"succeeded"}
+        assert {job.id for job in self.database.records().values()} <= self.fleet.journal.jobs("end")
+
+    def _fill(self) -> None:
+        ((ready,),) = self.database.rows("SELECT count(*) FROM {}ready")
+        if ready < BACKLOG:
+            self.producer.put("tick", BACKLOG)
+
+    def _done_since(self, moment: float) -> int:
+        return sum(entry.at >= moment for entry in self.fleet.journal.all("end"))
+
+
+@pytest.fixture
+def proxy(postgres_database: PostgresDatabase) -> Iterator[Proxy]:
+    with Proxy(postgres_database.server.port) as proxy:
+        yield proxy
+
+
+@rounds
+def test_throughput_is_back_soon_after_a_network_failure(
+    postgres_database: PostgresDatabase,
+    fleet: Fleet,
+    proxy: Proxy,
+    rng: random.Random,
+    rounds: int,
+    figure: Callable[[str], None],
+) -> None:
+    stream = Stream(fleet, postgres_database, proxy)
+    took: dict[str, float] = {}
+
+    def cut() -> None:
+        proxy.cut()
+
+    def unreachable() -> None:
+        proxy.refusing = True
+        proxy.cut()
+        stream.flow_for(2.0)
+        proxy.refusing = False
+
+    def slow() -> None:
+        proxy.delay_seconds = 0.2
+        stream.flow_for(1.5)
+        proxy.delay_seconds = 0.0
+
+    def lossy() -> None:
+        proxy.lose(rng, requests=0.1, replies=0.2)
+        stream.flow_for(1.5)
+        proxy.lose(rng)
+
+    for _ in range(rounds):
+        for failure in rng.sample([cut, unreachable, slow, lossy], 4):
+            failure()
+            took[failure.__name__] = max(took.get(failure.__name__, 0.0), stream.back_after())
+    figure("I16 postgres: back after " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items()))
+    stream.finish()
+    stream.producer.app.blocking.close()
+    assert max(took.values()) <= BACK_SECONDS
+
+
+@rounds
+def test_throughput_is_back_soon_after_connections_became_half_open(
+    postgres_database: PostgresDatabase, fleet: Fleet, proxy: Proxy, rounds: int, figure: Callable[[str], None]
+) -> None:
+    """The worst kind: nobody is told. Every connection there was is dead, new ones work at once."""
+    stream = Stream(fleet, postgres_database, proxy)
+    took = []
+    for _ in range(rounds):
+        proxy.silence()
+        took.append(stream.back_after())
+    figure(f"I16 postgres: back {max(took):.1f} s after all connections became half-open")
+    stream.finish()
+    stream.producer.app.blocking.close()
+    assert max(took) <= BACK_SECONDS
+
+
+@pytest.fixture
+def pooler(postgres_database: PostgresDatabase) -> Iterator[Pgbouncer]:
+    if find_pgbouncer() is None:
+        pytest.skip("pgbouncer is not installed: sh tests/faults/get_pgbouncer.sh")
+    with Pgbouncer(postgres_database.server.port) as pooler:
+        yield pooler
+
+
+def test_workers_drain_a_queue_behind_a_pooler(
+    postgres_database: PostgresDatabase, fleet: Fleet, pooler: Pgbouncer, figure: Callable[[str], None]
+) -> None:
+    """Two trees, and a death in one of them: claims, settlements, heartbeats and rescue all share three sessions."""
+    url = pooler.before(postgres_database.url)
+    with Producer(url) as producer:
+        jobs = producer.put("nap", 1_000, seconds=0.01)
+        began = time.monotonic()
+        trees = [fleet.worker(url, ready=False, processes=2) for _ in range(2)]
+        until(lambda: len(fleet.journal.all("start")) > 100, 20, trees[0].tail)
+        trees[0].kill()
+        until(lambda: postgres_database.waiting() == 0, 60, trees[1].tail)
+    assert {job.status for job in postgres_database.records().values()} == {"succeeded"}
+    assert set(jobs) <= fleet.journal.jobs("end")
+    figure(f"I16 pgbouncer: {len(jobs):,} jobs through 3 shared sessions in {time.monotonic() - began:.1f} s")
+
+
+BROAD = "test_claim or test_settle or test_unique or test_rescue or test_transaction or test_migrate or test_races"
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        pytest.param(BROAD, id="short"),
+        pytest.param("", id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_the_conformance_suite_holds_behind_a_pooler(selection: str, figure: Callable[[str], None]) -> None:
+    if find_pgbouncer() is None:
+        pytest.skip("pgbouncer is not installed: sh tests/faults/get_pgbouncer.sh")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "faults.behind_pgbouncer", "-p", "no:cacheprovider", "-n0"]
+        + ["-m", "not long", "-k", selection, str(TESTS / "conformance")],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        cwd=TESTS.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-5_000:]
+    (passed,) = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) >= 150
+    figure(f"I16 pgbouncer: {passed} conformance cases hold in transaction mode")
