@@ -98,7 +98,7 @@ async def test_what_is_given_back_at_a_stop_says_why(make_app: MakeApp, log: Log
     async with working(app):
         await soon(entered.wait())
     released = log.of("job.released")
-    assert {line["job"] for line in released} == {receipt.job_id for receipt in receipts}
+    assert {job_id for line in released for job_id in line["jobs"]} == {receipt.job_id for receipt in receipts}
     for line in released:
         assert line["reason"]
 

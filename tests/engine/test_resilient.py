@@ -68,7 +68,7 @@ async def test_its_exception_is_the_callers(resilient: Rowlock, log: Log) -> Non
         await a.enqueue(how="raise")
     with pytest.raises(Retry):
         await a.enqueue(how="retry")
-    assert [line["reason"] for line in log.of("job.failed")] == ["password=[REDACTED]", "later"]
+    assert [line["reason"] for line in log.of("job.failed")] == ["RuntimeError: password=[REDACTED]", "later"]
 
 
 async def test_what_is_wrong_is_refused_as_ever(resilient: Rowlock) -> None:

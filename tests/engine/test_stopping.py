@@ -76,7 +76,7 @@ async def test_what_outlasts_the_grace_period_is_interrupted_and_goes_back_unspe
     after = await record(app, job_id)
     assert (after.status, after.attempts, after.lock_owner) == (Status.QUEUED, 0, None)
     (line,) = log.of("job.released")
-    assert line["job"] == job_id
+    assert line["jobs"] == [job_id]
     assert log.of("lease.lost") == []
 
 

@@ -18,8 +18,6 @@ _poolers: dict[int, Pgbouncer] = {}
 
 
 class PgbouncerRig(stores.PostgresRig):
-    name = "pgbouncer"
-
     def __init__(self, folder: Path, resource: Any = None) -> None:
         super().__init__(folder, resource)
         if resource.port not in _poolers:

@@ -12,6 +12,7 @@ from rowlock.storage.postgres.connection import Connections, own_words
 
 CHANNEL = "rowlock"
 KEEPALIVE_SECONDS = 30.0
+RING_GAP_SECONDS = 0.002  # a busy producer rings no more often: the first hint is at once, the next ones are joined
 
 
 class Bell:
@@ -34,6 +35,7 @@ class Bell:
                 await self._connections.fetch("wake", queues)
             except StoreError:
                 return  # a hint is lost; polling finds the job
+            await asyncio.sleep(RING_GAP_SECONDS)
 
     async def close(self) -> None:
         if self._ringer is not None and not self._ringer.done():
