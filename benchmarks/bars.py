@@ -130,7 +130,7 @@ BARS: tuple[Bar, ...] = (
         15,
         False,
         " %",
-        _cost(_figure(ROWLOCK, "deep"), _figure(ROWLOCK, "drain-best")),
+        _cost(_figure(ROWLOCK, "deep"), _drain),
     ),
     Bar(
         "cost of an old transaction, on the same store",

@@ -11,6 +11,14 @@ from benchmarks.plan import Plan
 from benchmarks.systems import Settings, System
 from benchmarks.usage import Usage, cpu
 
+COSTS = (
+    "client_cpu_us",
+    "server_cpu_us",
+    "wal_bytes",
+    "wal_full_page_bytes",
+    "commits",
+    "statements_logged",
+)
 _POLL_SECONDS = 0.01
 _SETTLE_POLL_SECONDS = 0.004
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sqlite3
@@ -32,6 +33,9 @@ class Place(Protocol):
 
     def reset(self) -> None:
         """Make it, or make it empty."""
+
+    def copy(self, other: Any) -> None:
+        """Make it the same as another place of its kind."""
 
     def remove(self) -> None:
         """Leave nothing of it, so that no autovacuum falls into the next system's turn."""
@@ -80,6 +84,11 @@ class PostgresPlace:
         with self.server.connect() as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {self.name}")
+
+    def copy(self, other: PostgresPlace) -> None:
+        with self.server.connect() as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+            connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {other.name} STRATEGY file_copy")
 
     def remove(self) -> None:
         with self.server.connect() as connection:
@@ -141,6 +150,12 @@ class SqlitePlace:
     def reset(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
+
+    def copy(self, other: SqlitePlace) -> None:
+        self.remove()
+        shutil.copytree(other.directory, self.directory)
+        with open(self.url, "rb") as file:
+            os.fsync(file.fileno())
 
     def remove(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -44,6 +44,15 @@ class System:
     note: str = ""
 
     @property
+    def judged_settings(self) -> Settings:
+        """Rowlock is judged at its defaults, every other system at its best."""
+        return self.default if self.runtime is Runtime.ROWLOCK else self.best
+
+    @property
+    def judged_drain(self) -> str:
+        return "drain" if self.runtime is Runtime.ROWLOCK else "drain-best"
+
+    @property
     def latency_settings(self) -> Settings:
         return self.best if self.latency is None else self.latency
 
@@ -107,7 +116,7 @@ SYSTEMS: tuple[System, ...] = (
         unsettled="""SELECT
             (SELECT coalesce(sum(claimed_count), 0) FROM awa.ready_claim_attempt_batches WHERE priority = 2)
             > (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches WHERE priority = 2)""",
-        best={"queue": {"max_workers": 500}, "uvloop": True},
+        best={"queue": {"max_workers": 500, "priority_aging_interval_ms": 86_400_000}, "uvloop": True},
         latency={"uvloop": True},
     ),
     System(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.bars import Summary
-from benchmarks.systems import Runtime, System
+from benchmarks.systems import System
 
 _RATES = (
     ("one", "one by one"),
@@ -36,9 +36,9 @@ def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System]
         _rates(summary, systems),
         "## Enqueue to start, idle worker, milliseconds\n",
         _latency(summary, systems),
-        "## With a full store, and with an old transaction open\n",
+        "## With a full store, and with an old transaction open (Rowlock at its defaults, the others at their best)\n",
         _depth(summary, systems, about),
-        "## What one job costs, draining with one process\n",
+        "## What one job costs, one process (Rowlock at its defaults, the others at their best)\n",
         _costs(summary, systems),
         "## What an idle worker costs, default settings, one process\n",
         _idle(summary, systems),
@@ -92,37 +92,33 @@ def _depth(summary: Summary, systems: list[System], about: dict[str, Any]) -> st
         found = summary.get(system.name, {})
         deep, old = found.get("deep", {}), found.get("deep-old", {})
         filled = deep.get("filled", {})
-        plain = found.get("drain-best", {}).get("rate")
+        plain = found.get(system.judged_drain, {})
         rows.append(
             [
                 system.name,
                 _number(filled.get("waiting")),
                 _number(filled.get("finished")),
                 _rate(deep or None),
-                _share(deep.get("rate"), plain),
+                _share(deep.get("rate"), plain.get("rate")),
+                _share(deep.get("handler_rate"), plain.get("handler_rate")),
                 _rate(old or None),
                 _share(old.get("rate"), deep.get("rate")),
                 filled.get("how", system.note if not system.fills else ""),
             ]
         )
-    titles = ["waiting", "finished", "jobs/s", "÷ plain drain", "old transaction, jobs/s", "÷ without it", "how filled"]
-    return _table(["system", *titles], rows)
+    titles = ["waiting", "finished", "jobs/s", "÷ plain drain", "÷ plain, until the last start"]
+    return _table(["system", *titles, "old transaction, jobs/s", "÷ without it", "how filled"], rows)
 
 
 def _costs(summary: Summary, systems: list[System]) -> str:
     rows = []
     for system in systems:
         found = summary.get(system.name, {})
-        shown = [("best", "drain-best", "statements")]
-        if system.runtime is Runtime.ROWLOCK:
-            shown.insert(0, ("default", "drain", ""))
-        for settings, workload, counted in shown:
-            drain = found.get(workload, {})
-            costs = [_number(drain.get(key)) for key, _ in _COSTS]
-            statements = found.get(counted, {}).get("statements_logged")
-            rows.append([system.name, settings, _number(statements), *costs, _number(drain.get("other_cores"))])
-    titles = ["settings", "statements", *(title for _, title in _COSTS), "others' cores"]
-    return _table(["system", *titles], rows)
+        drain = found.get(system.judged_drain, {})
+        statements = found.get("statements", {}).get("statements_logged")
+        costs = [_number(drain.get(key)) for key, _ in _COSTS]
+        rows.append([system.name, _number(statements), *costs, _number(drain.get("other_cores"))])
+    return _table(["system", "statements", *(title for _, title in _COSTS), "others' cores"], rows)
 
 
 def _idle(summary: Summary, systems: list[System]) -> str:

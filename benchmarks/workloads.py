@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.clients import Bench, ClientError, Workers, call, workers
-from benchmarks.drain import drain
+from benchmarks.drain import COSTS, drain
 from benchmarks.places import Place, PostgresPlace, place
 from benchmarks.plan import Plan
 from benchmarks.server import Server
@@ -25,7 +25,6 @@ class Context:
     plan: Plan
     server: Server | None
     filled: dict[str, Figures] = field(default_factory=dict)
-    numbered: dict[str, int] = field(default_factory=dict)
 
     def place(self, system: System, purpose: str) -> Place:
         return place(system, purpose, self.server, Path(self.bench.data))
@@ -33,11 +32,15 @@ class Context:
     def call(self, system: System, where: Place, settings: Settings, command: str, *numbers: int) -> Figures:
         return call(self.bench, system, where, settings, command, *numbers)
 
-    def next_numbers(self, system: System, jobs: int) -> int:
-        """The first number of new jobs for a store that may still hold some of an earlier drain."""
-        first = self.numbered.get(system.name, 0)
-        self.numbered[system.name] = first + jobs
-        return first
+    def full(self, system: System, settings: Settings) -> Figures:
+        """Fill this system's store once, to be copied for every drain; what was put there."""
+        if system.name not in self.filled:
+            where = self.place(system, "full")
+            where.reset()
+            self.call(system, where, settings, "setup")
+            self.filled[system.name] = self.call(system, where, settings, "fill", self.plan.filled, self.plan.filled)
+            where.settle(vacuum=True)
+        return self.filled[system.name]
 
     @contextlib.contextmanager
     def empty(self, system: System, settings: Settings) -> Iterator[Place]:
@@ -76,7 +79,7 @@ def _drain(which: str, processes: int, logged: bool = False) -> Callable[[Contex
         # Twice the jobs for two processes: what runs before both are at work is not counted.
         jobs = context.plan.drained * processes
         with context.empty(system, settings) as where:
-            context.call(system, where, settings, "load", jobs, 0)
+            context.call(system, where, settings, "load", jobs)
             if logged and isinstance(where, PostgresPlace):
                 where.log_statements()
             where.settle()
@@ -129,21 +132,19 @@ def _wait_until_idle(context: Context, system: System, where: Place, settings: S
 
 def _deep(old_transaction: bool) -> Callable[[Context, System], Figures]:
     def run(context: Context, system: System) -> Figures:
-        where = context.place(system, "deep")
-        settings, jobs = system.best, context.plan.drained
-        if system.name not in context.filled:
-            where.reset()
-            context.call(system, where, settings, "setup")
-            amount = context.plan.filled
-            context.filled[system.name] = context.call(system, where, settings, "fill", amount, amount)
-            where.settle(vacuum=True)
-        with where.old_transaction() if old_transaction else contextlib.nullcontext():
-            context.call(system, where, settings, "load", jobs, context.next_numbers(system, jobs))
-            where.settle()
-            found = drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True)
-        # What the drain leaves is cleared now, so that no autovacuum falls into the next system's turn.
-        where.settle(vacuum=True)
-        return found | {"filled": context.filled[system.name]}
+        settings, jobs = system.judged_settings, context.plan.drained
+        filled = context.full(system, settings)
+        where = context.place(system, "run")
+        where.copy(context.place(system, "full"))
+        try:
+            with where.old_transaction() if old_transaction else contextlib.nullcontext():
+                context.call(system, where, settings, "load", jobs)
+                where.settle()
+                found = drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True)
+        finally:
+            where.remove()
+        # Costs are left out: the worker goes on to the jobs that only fill, and theirs would be in them.
+        return {key: value for key, value in found.items() if key not in COSTS} | {"filled": filled}
 
     return run
 
@@ -174,7 +175,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("drain-best-2", "drained, best settings, two processes", _drain("best", 2), _differs),
     Workload("batch", "drained by a batch handler", _drain("batch", 1), _has_own_batch),
     Workload("latency", "enqueue to start, idle worker", _latency),
-    Workload("statements", "statements per job", _drain("best", 1, logged=True), _is_postgresql, once=True),
+    Workload("statements", "statements per job", _drain("judged_settings", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
     Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
     Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),

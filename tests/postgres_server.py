@@ -23,7 +23,7 @@ COMMAND_SECONDS = 60
 StopMode = Literal["smart", "fast", "immediate"]
 
 # Ends the server when the process that started it is gone, however it went: our end of the pipe closes then.
-_WATCHDOG = 'cat > /dev/null; "$1" -D "$2" -m immediate stop > /dev/null 2>&1; rm -rf "$2"'
+_WATCHDOG = 'exec > /dev/null 2>&1; cat; "$1" -D "$2/data" -m immediate stop; rm -rf "$2"'
 
 
 class PostgresServer:
@@ -69,10 +69,10 @@ class PostgresServer:
             with (self.data / "postgresql.conf").open("a") as conf:
                 conf.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
             self._watchdog = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHDOG, "sh", self.bin / "pg_ctl", self.data],
+                ["/bin/sh", "-c", _WATCHDOG, "sh", self.bin / "pg_ctl", self.folder],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
-                cwd=self.folder,
+                cwd="/",
                 **self._identity,
             )
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "start")
@@ -99,7 +99,11 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -140,8 +144,12 @@ def _binaries(folder: Path) -> Path:
     found = max(Path(wheel.submodule_search_locations[0]).glob("pginstall*/bin"))
     if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in found.parents):
         return found
-    # In a folder that is root's alone (a clone in /root), the server's user needs a copy.
-    return Path(shutil.copytree(found.parent, folder / "postgres", symlinks=True)) / "bin"
+    # In a folder that is root's alone (a clone in /root), the server's user needs a copy, libraries beside it.
+    package = found.parent.parent
+    copy = Path(shutil.copytree(found.parent, folder / package.name / found.parent.name, symlinks=True))
+    if (libraries := package.with_name(f"{package.name}.libs")).exists():
+        shutil.copytree(libraries, folder / libraries.name)
+    return copy / "bin"
 
 
 def _free_port() -> int:

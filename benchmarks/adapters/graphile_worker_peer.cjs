@@ -21,9 +21,9 @@ main({
   enqueue(number) {
     return this.utils.addJob("noop", { number });
   },
-  async enqueueMany(count, first) {
-    for (let start = first; start < first + count; start += 2000) {
-      const length = Math.min(2000, first + count - start);
+  async enqueueMany(count) {
+    for (let start = 0; start < count; start += 2000) {
+      const length = Math.min(2000, count - start);
       await this.utils.addJobs(
         Array.from({ length }, (_, i) => ({ identifier: "noop", payload: { number: start + i } })),
       );

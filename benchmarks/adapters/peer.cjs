@@ -47,13 +47,13 @@ async function client(peer, command, numbers) {
   await peer.connect();
   try {
     if (command === "fill") return await peer.fill(...numbers);
-    if (command === "load") return (await peer.enqueueMany(...numbers)) || {};
+    if (command === "load") return (await peer.enqueueMany(numbers[0])) || {};
     await peer.enqueue(WARM);
     if (command === "paced") return { called_ns: await paced(peer, ...numbers) };
     if (command === "concurrent") await concurrently(peer, numbers[1], numbers[1], () => WARM);
     const started = process.hrtime.bigint();
     if (command === "one") for (let number = 0; number < numbers[0]; number++) await peer.enqueue(number);
-    else if (command === "bulk") await peer.enqueueMany(numbers[0], 0);
+    else if (command === "bulk") await peer.enqueueMany(numbers[0]);
     else if (command === "concurrent") await concurrently(peer, ...numbers);
     else throw new Error("unknown command " + command);
     return { jobs: numbers[0], seconds: Number(process.hrtime.bigint() - started) / 1e9 };

@@ -3,7 +3,7 @@
 The driver runs an adapter as `python -m benchmarks.adapters.NAME COMMAND ...`, always in a fresh
 process of that system's own environment, and reads the last line of its output, which is JSON:
 
-    setup | one N | bulk N | load N FIRST | concurrent N TASKS | paced N PER_SECOND
+    setup | one N | bulk N | load N | concurrent N TASKS | paced N PER_SECOND
     | fill WAITING FINISHED | worker PROCESSES
 """
 
@@ -107,7 +107,7 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
         if command == "fill":
             return dict(await _done(peer.fill(*numbers)))
         if command == "load":
-            await _done(peer.load(range(numbers[1], numbers[1] + numbers[0])))
+            await _done(peer.load(range(numbers[0])))
             return {}
         await _done(peer.enqueue(WARM))
         if command == "paced":

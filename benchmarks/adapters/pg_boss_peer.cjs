@@ -30,9 +30,9 @@ main({
   enqueue(number) {
     return this.boss.send("bench", { number });
   },
-  async enqueueMany(count, first) {
-    for (let start = first; start < first + count; start += 5000) {
-      const length = Math.min(5000, first + count - start);
+  async enqueueMany(count) {
+    for (let start = 0; start < count; start += 5000) {
+      const length = Math.min(5000, count - start);
       await this.boss.insert("bench", Array.from({ length }, (_, i) => ({ data: { number: start + i } })));
     }
   },

@@ -204,3 +204,19 @@ async def test_the_error_of_an_earlier_attempt_is_gone_after_success(store: Stor
     await settle(store, await take(store), result="1")
     found = await record(store, claimed.id)
     assert (found.status, found.error, found.result) == (Status.SUCCEEDED, None, "1")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "attempts", "deaths"),
+    [
+        (Outcome.CRASH, Status.QUEUED, 1, 1),
+        (Outcome.SUSPECT, Status.QUEUED, 0, 1),
+        (Outcome.FATAL, Status.FAILED, 1, 1),
+    ],
+)
+async def test_a_death_is_counted(store: Store, outcome: Outcome, status: Status, attempts: int, deaths: int) -> None:
+    claimed = await put_and_take(store)
+    await store.settle(ANN, [end(claimed, outcome, error="the process died")])
+    found = await record(store, claimed.id)
+    assert (found.status, found.attempts, found.deaths) == (status, attempts, deaths)
+    assert found.error == "the process died"

@@ -64,7 +64,7 @@ class Log:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.text.splitlines()]
+        return [json.loads(line) for line in self.text.split("\n") if line]
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == event]

@@ -175,5 +175,5 @@ async def test_an_async_caller_passes_its_own_connection_too(greeting_app: Rowlo
 
 
 async def test_a_connection_of_another_kind_is_refused(greeting_app: Rowlock) -> None:
-    with pytest.raises(TypeError, match="builtins.object"):
+    with pytest.raises(TypeError, match=r"builtins\.object"):
         await greeting_app.enqueue("greet", connection=object())

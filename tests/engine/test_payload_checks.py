@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 
-from conformance.builders import new_job, put
+from conformance.builders import put
 from engine.conftest import MakeApp
 from engine.running import done, drain, record
 from rowlock import BadPayload, Job, Rowlock, Status

@@ -93,9 +93,7 @@ async def test_draining_goes_on_when_a_settlement_makes_a_job_ready_again(app: R
     await late
 
 
-async def test_the_jobs_of_a_dead_worker_run_again(
-    app: Rowlock, store: Store, clock: FakeClock, log: Log
-) -> None:
+async def test_the_jobs_of_a_dead_worker_run_again(app: Rowlock, store: Store, clock: FakeClock, log: Log) -> None:
     app.job("a")(lambda job: None)
     dead = await put_and_take(store, owner=BEN, type="a", payload="{}")
     await drain(app)
@@ -107,9 +105,7 @@ async def test_the_jobs_of_a_dead_worker_run_again(
     assert (line["job"], line["owner"], line["status"]) == (dead.id, BEN, "queued")
 
 
-async def test_each_queue_has_its_own_visibility_and_rescue_delay(
-    app: Rowlock, store: Store, clock: FakeClock
-) -> None:
+async def test_each_queue_has_its_own_visibility_and_rescue_delay(app: Rowlock, store: Store, clock: FakeClock) -> None:
     app.queue("sync", visibility_seconds=600, rescue_delay_seconds=300)
     app.job("a", queue="sync")(lambda job: None)
     job_id = (await app.enqueue("a")).job_id
@@ -185,7 +181,9 @@ async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_reco
     assert (after.status, after.lock_owner, after.lease) == (Status.PROCESSING, BEN, 2)
 
 
-@pytest.mark.parametrize("keep", [{"keep_succeeded_days": 30}, {"keep_succeeded_count": 1, "keep_succeeded_days": None}])
+@pytest.mark.parametrize(
+    "keep", [{"keep_succeeded_days": 30}, {"keep_succeeded_count": 1, "keep_succeeded_days": None}]
+)
 async def test_finished_jobs_go_when_their_time_has_come(make_app: MakeApp, clock: FakeClock, keep: dict) -> None:
     app = await make_app(**keep)
     app.job("a")(lambda job: None)

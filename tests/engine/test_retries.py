@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from conformance.builders import near
 from engine.running import done, drain, record
-from rowlock import Backoff, FakeClock, Job, JobRecord, Permanent, Retry, Rowlock, Snooze, Status
+from rowlock import Backoff, FakeClock, Job, JobRecord, Permanent, RateLimited, Retry, Rowlock, Snooze, Status
 
 
 def waits(after: JobRecord, clock: FakeClock) -> float:
@@ -217,6 +220,41 @@ async def test_any_message_can_be_recorded(app: Rowlock, message: str) -> None:
     after = await done(app, (await a.enqueue()).job_id)
     assert (after.error or "").startswith("Broken")
     assert len(after.error or "") <= 2_000
+
+
+async def test_an_odd_choice_of_a_handler_harms_itself_only(app: Rowlock) -> None:
+    app.limit("api", concurrency=9)
+    odd: list[Callable[[], BaseException]] = [
+        lambda: Retry(after=-5),
+        lambda: Retry(after=math.inf),
+        lambda: Retry(after=math.nan),
+        lambda: Retry(after=1e300),
+        lambda: Retry(after="soon"),
+        lambda: Snooze(math.nan),
+        lambda: Snooze(None),
+        lambda: RateLimited("api", seconds=math.inf),
+        lambda: RateLimited("nul\x00", seconds=5),
+        lambda: RateLimited("x" * 5_000, seconds=5),
+        lambda: RateLimited(None, seconds=5),
+        lambda: RateLimited("api", until=datetime(2030, 1, 1)),
+    ]
+
+    @app.job("odd", retry=Backoff(max_attempts=2))
+    async def choose(job: Job, which: int) -> None:
+        raise odd[which]()
+
+    @app.job("fine")
+    async def fine(job: Job) -> str:
+        return "unharmed"
+
+    receipts = [await choose.enqueue(which=which) for which in range(len(odd))]
+    good = await fine.enqueue()
+    await drain(app)
+    assert (await record(app, good.job_id)).result == '"unharmed"'
+    for receipt in receipts:
+        after = await record(app, receipt.job_id)
+        assert after.status in (Status.QUEUED, Status.FAILED)
+        assert after.error
 
 
 async def test_an_exception_whose_message_cannot_be_made_is_still_recorded(app: Rowlock, clock: FakeClock) -> None:

@@ -79,6 +79,11 @@ async def tick(job: Job) -> None:
     journal.write("end", job.id, job.lease, job.attempt)
 
 
+async def padded(job: Job, text: str) -> None:
+    """Takes up space."""
+    journal.write("end", job.id, job.lease, job.attempt)
+
+
 async def die(job: Job, how: str) -> None:
     """Takes its process, or the whole tree, along."""
     journal.write("start", job.id, job.lease, job.attempt)
@@ -121,7 +126,7 @@ def make_app(settings: Settings | None = None) -> Rowlock:
     many = Backoff(max_attempts=1_000, base_seconds=0)
     made.limit("far", concurrency=100)
     made.queue("aside")
-    for handler in (nap, plain, stubborn, hold, noop, tick):
+    for handler in (nap, plain, stubborn, hold, noop, tick, padded):
         made.job(handler.__name__, retry=many)(handler)
     made.job("die")(die)
     made.job("throttled", limit="far", retry=many)(throttled)

@@ -70,17 +70,19 @@ class Tree:
         return self._process.poll()
 
     def workers(self) -> list[int]:
-        """The process ids of its worker processes."""
+        """The process ids of its worker processes; one that is kept in reserve is none yet."""
+        started = {event["pid"] for event in self.events("worker.started")}
         try:
-            return [child.pid for child in psutil.Process(self.pid).children() if child.status() != "zombie"]
+            children = psutil.Process(self.pid).children()
+            return [child.pid for child in children if child.pid in started and child.status() != "zombie"]
         except psutil.NoSuchProcess:
             return []
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What it logged, or of that the events of one name."""
         found = []
-        for line in self.log.read_bytes().splitlines():
-            if line.startswith(b"{"):
+        for line in self.log.read_bytes().splitlines(keepends=True):
+            if line.startswith(b"{") and line.endswith(b"\n"):  # the last one may be under way
                 event = json.loads(line)
                 if name is None or event.get("event") == name:
                     found.append(event)
@@ -130,7 +132,7 @@ class Tree:
         return self._process.wait(seconds)
 
     def tail(self, lines: int = 30) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(line[:400] for line in self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _members(self) -> list[int]:
         found = []

@@ -20,7 +20,9 @@ def race(fleet: Fleet, database: Database, seed: int, processes: int, keys: int,
     """How many jobs there are after so many processes asked for the same keys."""
     rng = random.Random(seed)
     racers = [
-        fleet.start("faults.key_race", database.url, str(keys), str(rng.random()).removeprefix("0."), FAULTS_MUTANT=mutant)
+        fleet.start(
+            "faults.key_race", database.url, str(keys), str(rng.random()).removeprefix("0."), FAULTS_MUTANT=mutant
+        )
         for _ in range(processes)
     ]
     until(lambda: len(fleet.journal.all("ready")) == processes, 60, racers[0].tail)
@@ -64,7 +66,5 @@ def look_then_insert(enqueue: str) -> str:
     return head + returning + tail
 
 
-def test_the_attack_notices_that_keys_are_not_looked_at(
-    sqlite_database: Database, fleet: Fleet, seed: int
-) -> None:
+def test_the_attack_notices_that_keys_are_not_looked_at(sqlite_database: Database, fleet: Fleet, seed: int) -> None:
     assert race(fleet, sqlite_database, seed, 2, 100, mutant="keyless") > 100

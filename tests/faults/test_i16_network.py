@@ -20,7 +20,7 @@ from faults.proxy import Proxy
 from faults.until import after, until
 
 BACK_SECONDS = 5.0
-BACKLOG = 400
+PACE = 100  # jobs per second that come in: far fewer than the workers can do, so that a busy machine is no failure
 WINDOW_SECONDS = 0.5
 SHORT, LONG = 1, 8
 
@@ -43,24 +43,24 @@ class Stream:
         self.producer = Producer(database)
         url = database.url.replace(f":{database.server.port}/", f":{proxy.port}/")
         self.tree: Tree = fleet.worker(url, ready=False, **environment)
-        self.flow_for(0.1)
-        until(self._finished, 20, self.tree.tail)
-        self.flow_for(WINDOW_SECONDS)  # it gets faster while it learns how far ahead to claim
-        self.usual = self._speed(2 * WINDOW_SECONDS)
+        self._put, self._began = 0, time.monotonic()
+        until(lambda: self._speed(WINDOW_SECONDS) >= PACE / 2, 20, self.tree.tail)
 
     def flow_for(self, seconds: float) -> None:
-        """Keep the queue filled for so long."""
+        """Let jobs come in at their pace for so long."""
         over = after(seconds)
         while not over():
-            self._fill()
-            until(after(0.02), 1)
+            due = int((time.monotonic() - self._began) * PACE) - self._put
+            self.producer.put("tick", due)
+            self._put += due
+            until(after(0.05), 1)
 
     def back_after(self) -> float:
-        """How long until half of the usual speed is reached again, in seconds."""
+        """How long until jobs are done at half the pace at which they come in, in seconds."""
         began = time.monotonic()
         while time.monotonic() - began < 4 * BACK_SECONDS:
             window = time.monotonic()
-            if self._speed(WINDOW_SECONDS) >= self.usual / 2:
+            if self._speed(WINDOW_SECONDS) >= PACE / 2:
                 return window - began
         raise AssertionError(f"not back after {4 * BACK_SECONDS:g} s:\n{self.tree.tail()}")
 
@@ -68,11 +68,6 @@ class Stream:
         until(lambda: self.database.waiting() == 0, 30, lambda: f"{self.database.statuses()} {self.tree.tail()}")
         assert set(self.database.statuses()) == {"succeeded"}
         assert {job.id for job in self.database.records().values()} <= self.fleet.journal.jobs("end")
-
-    def _fill(self) -> None:
-        ((ready,),) = self.database.rows("SELECT count(*) FROM {}ready")
-        if ready < BACKLOG:
-            self.producer.put("tick", BACKLOG)
 
     def _speed(self, seconds: float) -> float:
         """Jobs per second that the store records as done; what a handler has done without that may be done again."""

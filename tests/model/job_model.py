@@ -22,7 +22,12 @@ from rowlock.storage.records import (
     WorkerId,
 )
 
-ENDS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
+ENDS = {
+    Outcome.SUCCEEDED: Status.SUCCEEDED,
+    Outcome.FAILED: Status.FAILED,
+    Outcome.CANCELLED: Status.CANCELLED,
+    Outcome.FATAL: Status.FAILED,
+}
 
 
 @dataclass(slots=True)
@@ -131,6 +136,8 @@ class JobModel:
 
     def _end(self, job: Job, outcome: Outcome, delay_seconds: float) -> None:
         job.owner = job.locked_at = job.progress = None
+        job.attempts -= outcome in (Outcome.RELEASE, Outcome.SUSPECT)
+        job.deaths += outcome in (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
         if job.cancel_requested and not outcome.final:
             outcome = Outcome.CANCELLED
         job.cancel_requested = False
@@ -139,8 +146,6 @@ class JobModel:
             return
         job.status = Status.QUEUED
         job.available_at = self.now + timedelta(seconds=delay_seconds)
-        job.attempts -= outcome is Outcome.RELEASE
-        job.deaths += outcome is Outcome.CRASH
 
     def _finish(self, job: Job, status: Status) -> None:
         job.status, job.finished_at = status, self.now

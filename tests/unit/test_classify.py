@@ -9,6 +9,7 @@ import pytest
 
 from rowlock import BadPayload, Permanent, Retry, UnknownJobType
 from rowlock.jobs.classify import describe, is_permanent
+from rowlock.observe.redact import Redactor
 
 
 def error_with(**attributes: Any) -> Exception:
@@ -67,24 +68,34 @@ def test_a_type_may_declare_more() -> None:
     assert not is_permanent(KeyError("x"), (ZeroDivisionError,))
 
 
+class Odd(Exception):
+    @property
+    def response(self) -> Any:
+        raise RuntimeError("no response was read")
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 def test_an_exception_with_attributes_that_raise_is_classified_all_the_same() -> None:
-    class Odd(Exception):
-        @property
-        def response(self) -> Any:
-            raise RuntimeError("no response was read")
-
-        def __str__(self) -> str:
-            raise ValueError("no words")
-
     assert not is_permanent(Odd())
-    assert "Odd" in describe(Odd())
+    assert described(Odd()) == "Odd"
 
 
-def test_an_error_is_one_line_of_kind_and_message() -> None:
-    assert describe(ValueError("broken")) == "ValueError: broken"
-    assert describe(ValueError()) == "ValueError"
-    assert describe(Permanent("no such customer")) == "no such customer"
-    assert describe(Permanent()) == "Permanent"
-    assert describe(KeyError("to")) == "KeyError: 'to'"
-    assert describe(ValueError("a\x00b")) == "ValueError: a\\x00b"
-    assert len(describe(ValueError("x" * 1_000_000))) <= 2_000
+def described(error: BaseException) -> str:
+    return describe(error, Redactor())
+
+
+def test_an_error_is_its_kind_and_message() -> None:
+    assert described(ValueError("broken")) == "ValueError: broken"
+    assert described(ValueError()) == "ValueError"
+    assert described(Permanent("no such customer")) == "no such customer"
+    assert described(Permanent()) == "Permanent"
+    assert described(KeyError("to")) == "KeyError: 'to'"
+    assert described(ValueError("a\x00b")) == "ValueError: a\\x00b"
+
+
+def test_a_message_is_redacted_first_and_cut_then() -> None:
+    assert len(described(ValueError("x" * 1_000_000))) <= 2_000
+    for padding in range(1_900, 2_000):
+        assert "S3CRET" not in described(ValueError(f"{'x' * padding} postgresql://app:c4n4ry-S3CRET@db/main"))

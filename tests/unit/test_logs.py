@@ -24,7 +24,7 @@ def defaults_afterwards() -> Iterator[None]:
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [json.loads(line) for line in stream.getvalue().split("\n") if line]
 
 
 def configured(level: str = "info", style: str = "json", redact: Redactor | None = None) -> io.StringIO:

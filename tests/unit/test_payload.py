@@ -19,10 +19,15 @@ from rowlock.errors import BadPayload, PayloadTooLarge
 from rowlock.jobs.payload import dumps, encode, fingerprint, loads
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     # Surrogates are no text.
     | st.text(st.characters(exclude_categories=("Cs",))),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner)
+    ),
     max_leaves=10,
 )
 objects = st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), json_values, max_size=5)

@@ -97,7 +97,9 @@ def test_this_table_names_every_setting() -> None:
 
 def test_without_an_environment_every_setting_has_its_documented_default() -> None:
     settings = load()
-    assert {field: getattr(settings, field) for field, *_ in TABLE} == {field: default for field, _, default, *_ in TABLE}
+    assert {field: getattr(settings, field) for field, *_ in TABLE} == {
+        field: default for field, _, default, *_ in TABLE
+    }
 
 
 @pytest.mark.parametrize(("field", "name"), NAMES, ids=[name for _, name in NAMES])

@@ -73,7 +73,9 @@ def test_no_more_than_ten_problems_are_named() -> None:
 
 
 def test_a_value_is_never_in_the_message() -> None:
-    def handler(job: Any, n: int, word: Annotated[str, Field(pattern="^[a-z]+$", max_length=3)], key: bytes) -> None: ...
+    def handler(
+        job: Any, n: int, word: Annotated[str, Field(pattern="^[a-z]+$", max_length=3)], key: bytes
+    ) -> None: ...
 
     arguments = compile_arguments("t", handler)
     assert arguments is not None
@@ -97,7 +99,7 @@ def test_names_that_python_reserves_for_itself_are_fields_too() -> None:
     ids=["nothing", "*args", "**kwargs", "keyword only"],
 )
 def test_the_first_parameter_is_the_job(handler: Any) -> None:
-    with pytest.raises(SettingsError, match="'t'.*first parameter must be the job"):
+    with pytest.raises(SettingsError, match=r"'t'.*first parameter must be the job"):
         compile_arguments("t", handler)
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 from rowlock.ids import uuid7s
-from rowlock.jobs.slots import Slots, allocate
+from rowlock.jobs.slots import Slots, Started, allocate
 
 ONE, TWO = uuid7s(2)
 
@@ -16,18 +16,13 @@ ONE, TWO = uuid7s(2)
 def test_a_slot_tells_what_runs_in_it() -> None:
     slots = Slots.private(4)
     assert list(slots.started()) == []
-    before = time.monotonic()
-    slots.begin(0, ONE, 7, None)
-    slots.begin(3, TWO, 2**40, 1.5)
-    first, second = slots.started()
-    assert (first.job_id, first.lease, first.deadline) == (ONE, 7, None)
-    assert (second.job_id, second.lease) == (TWO, 2**40)
-    assert before <= first.started <= time.monotonic()
-    assert second.deadline == second.started + 1.5
+    slots.begin(0, ONE, 7, 100.5, None)
+    slots.begin(3, TWO, 2**40, 101.0, 160.25)
+    assert list(slots.started()) == [Started(ONE, 7, 100.5, None), Started(TWO, 2**40, 101.0, 160.25)]
     slots.end(0)
     assert [started.job_id for started in slots.started()] == [TWO]
-    slots.begin(3, ONE, 8, None)
-    assert [(started.job_id, started.lease, started.deadline) for started in slots.started()] == [(ONE, 8, None)]
+    slots.begin(3, ONE, 8, 102.0, None)
+    assert list(slots.started()) == [Started(ONE, 8, 102.0, None)]
 
 
 def test_a_slot_takes_64_bytes_and_any_number_fits() -> None:
@@ -35,7 +30,7 @@ def test_a_slot_takes_64_bytes_and_any_number_fits() -> None:
     try:
         assert os.fstat(descriptor).st_size == 640_000
         slots = Slots.shared(descriptor)
-        slots.begin(9_999, ONE, 1, None)
+        slots.begin(9_999, ONE, 1, 1.0, None)
         assert len(list(slots.started())) == 1
     finally:
         os.close(descriptor)
@@ -44,8 +39,8 @@ def test_a_slot_takes_64_bytes_and_any_number_fits() -> None:
 def test_the_supervisor_reads_what_a_dead_process_had_begun() -> None:
     descriptor = allocate(2)
     code = (
-        "import os, sys; from rowlock.jobs.slots import Slots; "
-        f"Slots.shared({descriptor}).begin(1, {ONE!r}, 5, 60.0); os.kill(os.getpid(), 9)"
+        "import os, time; from rowlock.jobs.slots import Slots; now = time.monotonic(); "
+        f"Slots.shared({descriptor}).begin(1, {ONE!r}, 5, now, now + 60); os.kill(os.getpid(), 9)"
     )
     try:
         ended = subprocess.run([sys.executable, "-c", code], pass_fds=(descriptor,), timeout=60)

@@ -36,6 +36,14 @@ class LaneSize:
     poll_seconds: float
 
 
+@dataclass(slots=True)
+class Suspects:
+    """What the lanes of a process share about jobs whose process died: at most one of them runs."""
+
+    on_end: Callable[[], None]
+    running: bool = False
+
+
 class Lane:
     """Claims, buffers and runs the jobs of one queue."""
 
@@ -53,6 +61,7 @@ class Lane:
         fallback: Backoff,
         redact: Redactor,
         log: Any,
+        suspects: Suspects,
         on_rest: Callable[[], None],
     ) -> None:
         self.context = context
@@ -70,6 +79,8 @@ class Lane:
         self.resting = False
         self.started: list[JobId] = []  # since the last line about it
         self._buffer: deque[Claimed] = deque()
+        self._aside: deque[Claimed] = deque()  # suspects, while another one runs
+        self.suspects = suspects
         self._claimed_at: dict[JobId, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._wake = asyncio.Event()
@@ -89,19 +100,44 @@ class Lane:
     # -- runners' side -----------------------------------------------------------------------------
 
     def take(self) -> Claimed | None:
-        """The next job, or None."""
-        if not self._buffer:
+        """The next job, or None. Of jobs whose process died before, one runs at a time, so that the next death tells."""
+        if self._aside and not self.suspects.running:
+            return self._suspect(self._aside.popleft())
+        while self._buffer:
+            claimed = self._buffer.popleft()
+            if not claimed.deaths:
+                break
+            if not self.suspects.running:
+                return self._suspect(claimed)
+            self._aside.append(claimed)
+        else:
             return None
-        claimed = self._buffer.popleft()
         self._took_at = time.monotonic()
         if len(self._buffer) * 2 <= self._ahead and not self._hungry.is_set():
             self._hungry.set()
         return claimed
 
+    def _suspect(self, claimed: Claimed) -> Claimed:
+        self.suspects.running = True
+        self._took_at = time.monotonic()
+        return claimed
+
+    def suspect_ended(self) -> None:
+        """The next one may start, in whichever lane."""
+        self.suspects.running = False
+        self.suspects.on_end()
+
+    def nudge(self) -> None:
+        """Wake a runner for a suspect that was put aside."""
+        if self._aside and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
     def take_more(self, type_name: str, most: int) -> list[Claimed]:
         """Further jobs of the same type, in order, up to the first of another type."""
         more: list[Claimed] = []
-        while len(more) < most and self._buffer and self._buffer[0].type == type_name:
+        while len(more) < most and self._buffer and self._buffer[0].type == type_name and not self._buffer[0].deaths:
             more.append(self._buffer.popleft())
         if more:
             self._hungry.set()
@@ -131,7 +167,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        return bool(self._buffer) or any(runner.current for runner in self.runners)
+        return bool(self._buffer) or bool(self._aside) or any(runner.current for runner in self.runners)
 
     # -- the store's side --------------------------------------------------------------------------
 
@@ -224,7 +260,7 @@ class Lane:
             if runner.deadline is not None and now > runner.deadline and runner.current:
                 declared = self.types[runner.current[0].type]
                 runner.stop(deadline_error(declared.deadline_seconds or 0))
-        if self._buffer and now - self._took_at > _STALE_SECONDS:
+        if (self._buffer or self._aside) and now - self._took_at > _STALE_SECONDS:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
             self.release_buffer("it was claimed ahead and did not start in time")
@@ -237,8 +273,9 @@ class Lane:
 
     def release_buffer(self, reason: str) -> None:
         """Give back every job that has not started."""
-        waiting = list(self._buffer)
+        waiting = [*self._aside, *self._buffer]
         self._buffer.clear()
+        self._aside.clear()
         self.give_back(waiting, reason)
 
     def give_back(self, jobs: Sequence[Claimed], reason: str) -> None:
@@ -250,13 +287,13 @@ class Lane:
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
-        for waiting in list(self._buffer):
+        for waiting in [*self._aside, *self._buffer]:
             lease = held.get(waiting.id)
             if lease is not None and lease.lease == waiting.lease:
                 if lease.cancel_requested:
                     self._drop(waiting, "cancelled before it started")
             elif self._claimed_at[waiting.id][1] < asked_at:
-                self._buffer.remove(waiting)
+                self._remove(waiting)
                 del self._claimed_at[waiting.id]
                 self.log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
         for runner in self.runners:
@@ -269,8 +306,11 @@ class Lane:
                 elif since < asked_at and not job._settled:
                     runner.stop(LeaseLost("the lease of this job was lost"))
 
+    def _remove(self, waiting: Claimed) -> None:
+        (self._aside if waiting in self._aside else self._buffer).remove(waiting)
+
     def _drop(self, waiting: Claimed, reason: str) -> None:
-        self._buffer.remove(waiting)
+        self._remove(waiting)
         self.settle(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
 
     def knows(self, job_id: JobId) -> bool:
@@ -279,7 +319,7 @@ class Lane:
 
     def cancel(self, job_id: JobId) -> None:
         """Someone asked for it: stop it, or do not even start it."""
-        for waiting in [job for job in self._buffer if job.id == job_id]:
+        for waiting in [job for job in (*self._aside, *self._buffer) if job.id == job_id]:
             self._drop(waiting, "cancelled before it started")
         for runner in self.runners:
             if any(job.id == job_id for job in runner.current):

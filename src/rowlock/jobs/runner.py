@@ -52,9 +52,12 @@ class Runner:
                 continue
             declared = lane.types.get(claimed.type)
             if declared is not None and declared.batch is not None:
-                await self._run_batch(declared, [claimed, *lane.take_more(declared.name, declared.batch - 1)])
+                more = [] if claimed.deaths else lane.take_more(declared.name, declared.batch - 1)
+                await self._run_batch(declared, [claimed, *more])
             else:
                 await self._run_one(declared, claimed)
+            if claimed.deaths:
+                lane.suspect_ended()
             turns += 1
             if turns % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)

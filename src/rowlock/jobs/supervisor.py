@@ -27,7 +27,7 @@ from rowlock.jobs.order import BOOT, Order
 from rowlock.jobs.payload import dumps
 from rowlock.jobs.slots import Slots, Started, allocate
 from rowlock.jobs.verdict import after_death, after_error, deadline_error
-from rowlock.storage.records import Claimed, Held, Outcome, Settlement, Worker
+from rowlock.storage.records import Claimed, Held, Outcome, Worker
 
 _WATCH_SECONDS = 0.1
 _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)  # the wait before a new process, by deaths in a row before any work
@@ -212,7 +212,8 @@ class Supervisor:
         while True:
             try:
                 held = await self._engine.store.held(child.record.id)
-                settlements = [self._after(lease, started, blameless, reason) for lease in held]
+                begun = set() if blameless else started
+                settlements = after_death(held, begun, self._engine.settings.deaths_max, reason)
                 await self._engine.store.settle(child.record.id, settlements)
                 await self._engine.store.retire(child.record.id)
                 break
@@ -223,7 +224,7 @@ class Supervisor:
                 await asyncio.sleep(_AGAIN_SECONDS)
         for lease, settlement in zip(held, settlements, strict=True):
             event = "job.released" if settlement.outcome == Outcome.RELEASE else "job.crashed"
-            level = self._log.error if settlement.outcome == Outcome.FAILED else self._log.warning
+            level = self._log.error if settlement.outcome == Outcome.FATAL else self._log.warning
             level(event, job=lease.job_id, attempt=lease.attempt, reason=settlement.error or reason)
         if held:
             for queue in self._queues:
@@ -235,14 +236,6 @@ class Supervisor:
             await self._engine.store.wake(queue)
         except StoreError:
             return  # a hint; polling finds the jobs
-
-    def _after(self, lease: Held, started: set[tuple[str, int]], blameless: bool, reason: str) -> Settlement:
-        if blameless or (lease.job_id, lease.lease) not in started:
-            return Settlement(lease.job_id, lease.lease, Outcome.RELEASE)
-        deaths_max = self._engine.settings.deaths_max
-        return after_death(
-            lease.attempt, lease.max_attempts, lease.deaths, deaths_max, lease.job_id, lease.lease, reason
-        )
 
     # -- all of them -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container, Sequence
 from datetime import datetime
 
 from rowlock.errors import DeadlineExceeded, JobCancelled, LeaseLost, RateLimited, Retry, Snooze
@@ -10,7 +11,7 @@ from rowlock.jobs.classify import describe, is_permanent
 from rowlock.jobs.policy import Backoff
 from rowlock.jobs.registry import JobType
 from rowlock.observe.redact import Redactor
-from rowlock.storage.records import Claimed, Outcome, Settlement
+from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 
 class ShuttingDown(Exception):
@@ -58,16 +59,34 @@ def after_error(
 
 
 def after_death(
-    claimed_attempt: int, max_attempts: int, deaths: int, deaths_max: int, job_id: str, lease: int, reason: str
-) -> Settlement:
-    """How an attempt ends whose process died under it."""
-    if deaths + 1 >= deaths_max:
-        text = f"quarantined: {deaths + 1} processes died while they ran this job; the last: {reason}"
-        return Settlement(job_id, lease, Outcome.FAILED, error=text)
-    if claimed_attempt >= max_attempts:
-        text = f"{reason} (attempt {claimed_attempt} of {max_attempts}, the last)"
-        return Settlement(job_id, lease, Outcome.FAILED, error=text)
-    return Settlement(job_id, lease, Outcome.CRASH, error=reason)
+    held: Sequence[Held], begun: Container[tuple[JobId, int]], deaths_max: int, reason: str
+) -> list[Settlement]:
+    """How the attempts end that a process held when it died.
+
+    What had not begun goes back. Of what ran, the culprit is whoever ran alone, or was a suspect already (of those at
+    most one runs at a time); where that says nothing, all are suspects from now on, and no attempt is spent.
+    """
+    ran = [lease for lease in held if (lease.job_id, lease.lease) in begun]
+    culprits = ran if len(ran) == 1 else [lease for lease in ran if lease.deaths]
+    ends = []
+    for lease in held:
+        if lease in culprits:
+            ends.append(_of_culprit(lease, deaths_max, reason))
+        elif lease in ran and not culprits:
+            ends.append(Settlement(lease.job_id, lease.lease, Outcome.SUSPECT, error=f"{reason}, beside other jobs"))
+        else:
+            ends.append(Settlement(lease.job_id, lease.lease, Outcome.RELEASE))
+    return ends
+
+
+def _of_culprit(lease: Held, deaths_max: int, reason: str) -> Settlement:
+    if lease.deaths + 1 >= deaths_max:
+        text = f"quarantined: {lease.deaths + 1} processes died while they ran this job; the last: {reason}"
+        return Settlement(lease.job_id, lease.lease, Outcome.FATAL, error=text)
+    if lease.attempt >= lease.max_attempts:
+        text = f"{reason} (attempt {lease.attempt} of {lease.max_attempts}, the last)"
+        return Settlement(lease.job_id, lease.lease, Outcome.FATAL, error=text)
+    return Settlement(lease.job_id, lease.lease, Outcome.CRASH, error=reason)
 
 
 def deadline_error(seconds: float) -> DeadlineExceeded:

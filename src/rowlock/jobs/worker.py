@@ -18,7 +18,7 @@ from rowlock.errors import SettingsError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
-from rowlock.jobs.lane import Lane, LaneSize, slots_per_runner
+from rowlock.jobs.lane import Lane, LaneSize, Suspects, slots_per_runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
 from rowlock.storage.records import Held, JobId, Outcome, Settlement, Worker, WorkerId
@@ -56,6 +56,7 @@ class WorkerProcess:
         self._rested = asyncio.Event()
         self._stop = asyncio.Event()
         self._lanes: list[Lane] = []
+        suspects = Suspects(self._nudge)
         first = 0
         for queue, size in zip(queues, sizes, strict=True):
             context = Context(engine.store, self.record.id, queue, engine.enqueuer, asyncio.get_running_loop())
@@ -72,6 +73,7 @@ class WorkerProcess:
                     fallback=engine.backoff,
                     redact=engine.redact,
                     log=self._log,
+                    suspects=suspects,
                     on_rest=self._rested.set,
                 )
             )
@@ -229,6 +231,10 @@ class WorkerProcess:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(delay, 0.001)):
                     await self._rested.wait()
+
+    def _nudge(self) -> None:
+        for lane in self._lanes:
+            lane.nudge()
 
     def _after_batch(self, waiting_again: bool) -> None:
         """Some jobs were settled: what a limit held back may go now, and what waits again has a time."""

@@ -33,7 +33,7 @@ _FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 
 
 class Outcome(IntEnum):
-    """How one attempt ends. Up to CANCELLED the job is over; after it, it waits again."""
+    """How one attempt ends. Up to CANCELLED, and with FATAL, the job is over; otherwise it waits again."""
 
     SUCCEEDED = 1
     FAILED = 2
@@ -41,10 +41,12 @@ class Outcome(IntEnum):
     RETRY = 4  # the attempt counts
     RELEASE = 5  # the attempt is given back
     CRASH = 6  # the attempt counts, and so does the death of its process
+    SUSPECT = 7  # its process died, perhaps of another job: the death counts, the attempt is given back
+    FATAL = 8  # failed for good by the death of its process, which counts
 
     @property
     def final(self) -> bool:
-        return self <= Outcome.CANCELLED
+        return self <= Outcome.CANCELLED or self is Outcome.FATAL
 
 
 class OnConflict(StrEnum):

@@ -11,6 +11,8 @@ from rowlock.storage.records import Held, JobId, Outcome, Progress, Rescued, Set
 from rowlock.storage.sqlite.rows import Row, duration_micros, json_text, storable
 from rowlock.storage.sqlite.sql import run, run_each
 
+_GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
+_DEATHS = (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
 _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
 
 
@@ -37,7 +39,11 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
     finished, keys, waiting = [], [], []
     for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
         outcome = settlement.outcome
-        if cancel_requested and outcome > Outcome.CANCELLED:
+        attempt -= outcome in _GIVEN_BACK
+        deaths += outcome in _DEATHS
+        if outcome == Outcome.FATAL:
+            outcome = Outcome.FAILED
+        elif cancel_requested and outcome > Outcome.CANCELLED:
             outcome = Outcome.CANCELLED  # whoever asked must not see it run again
         if outcome <= Outcome.CANCELLED:
             started_at = now - duration_micros(settlement.seconds)
@@ -62,8 +68,8 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
             {
                 "seq": seq,
                 "lease": lease,
-                "attempt": attempt - (outcome == Outcome.RELEASE),
-                "deaths": deaths + (outcome == Outcome.CRASH),
+                "attempt": attempt,
+                "deaths": deaths,
                 "available_at": now + max(0, delay),
                 "now": now,
                 "error": storable(settlement.error),

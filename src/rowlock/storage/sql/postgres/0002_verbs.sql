@@ -228,6 +228,7 @@ BEGIN
 END $$;
 
 -- Ends attempts, each only where its id, lease and owner still match. Returns the ids for which they did not.
+-- Outcomes: 1 succeeded, 2 failed, 3 cancelled; 4 retry, 5 release, 6 crash, 7 suspect wait again; 8 fatal is a failure.
 -- Empty arrays stand for columns of defaults: every outcome a success, no delay, no result, no error.
 CREATE FUNCTION rowlock.settle(
     _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
@@ -243,9 +244,12 @@ DECLARE
     settled uuid[];
 BEGIN
     WITH found AS MATERIALIZED (
-        SELECT r.job_id, r.lease, r.attempt, r.deaths, r.releases_key,
+        SELECT r.job_id, r.lease, r.releases_key,
+               r.attempt - (coalesce(u.outcome, 1) IN (5, 7))::integer AS attempt,
+               r.deaths + (coalesce(u.outcome, 1) IN (6, 7, 8))::integer AS deaths,
                -- What was to be cancelled does not run again.
-               CASE WHEN r.cancel_requested AND u.outcome > 3 THEN 3 ELSE coalesce(u.outcome, 1) END AS outcome,
+               CASE WHEN u.outcome = 8 THEN 2 WHEN r.cancel_requested AND u.outcome > 3 THEN 3
+                    ELSE coalesce(u.outcome, 1) END AS outcome,
                coalesce(u.seconds, 0) AS seconds, coalesce(u.delay, 0) AS delay, u.result, u.error
         FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
              AS u (id, lease, outcome, seconds, delay, result, error)
@@ -265,8 +269,7 @@ BEGIN
               CROSS JOIN LATERAL (SELECT x.unique_key FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j
               WHERE f.releases_key AND f.outcome <= 3))
     ), again AS (
-        SELECT j.seq, f.job_id, f.lease, j.priority, f.attempt - (f.outcome = 5)::integer AS attempt,
-               f.deaths + (f.outcome = 6)::integer AS deaths, j.queue, j.limit_key, f.error, f.delay
+        SELECT j.seq, f.job_id, f.lease, j.priority, f.attempt, f.deaths, j.queue, j.limit_key, f.error, f.delay
         FROM found f CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j
         WHERE f.outcome > 3
     ), soon AS (

@@ -1,0 +1,260 @@
+"""I23: speed survives depth: hundreds of thousands waiting and finished, lagging statistics, an old transaction."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from rowlock.clock import StoreClock
+from rowlock.ids import uuid7, uuid7s
+from rowlock.settings import load
+from rowlock.storage.base import Store
+from rowlock.storage.open import open_store
+from rowlock.storage.records import Claimed, Limit, NewJob, Settlement, Worker
+from rowlock.storage.statements import statements
+
+TOGETHER = 1_000
+CLAIM = 10
+SAMPLES = 60
+SHORT, LONG = 20_000, 500_000
+NOISE = 3.0  # what a busy machine makes of two equal medians
+depths = pytest.mark.parametrize(
+    ("depth", "ratio_max"),
+    [
+        pytest.param(SHORT, NOISE, id="short"),
+        pytest.param(LONG, 2.0, id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+
+
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[Store]:
+    store = open_store(load(database_url=database.url), StoreClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def put(store: Store, number: int, **changes: Any) -> None:
+    for first in range(0, number, TOGETHER):
+        ids = uuid7s(min(TOGETHER, number - first))
+        await store.enqueue([NewJob(id, "noop", '{"number": 1}', **changes) for id in ids])
+
+
+async def finish(store: Store, number: int, at_once: int = TOGETHER) -> list[float]:
+    """Claim and settle so many; how long each claim took, in seconds."""
+    owner, took = uuid7(), []
+    await store.beat([Worker(owner, "drain", ("default",))])
+    while number > 0:
+        began = time.perf_counter()
+        claimed = await store.claim("default", owner, min(at_once, number))
+        took.append(time.perf_counter() - began)
+        assert claimed, "the queue ran empty"
+        await settle(store, owner, claimed)
+        number -= len(claimed)
+    return took
+
+
+async def settle(store: Store, owner: str, claimed: Sequence[Claimed]) -> None:
+    assert await store.settle(owner, [Settlement(job.id, job.lease, seconds=0.01) for job in claimed]) == []
+
+
+async def claim_seconds(store: Store) -> list[float]:
+    await put(store, CLAIM * SAMPLES)
+    return await finish(store, CLAIM * SAMPLES, CLAIM)
+
+
+def p99(samples: list[float]) -> float:
+    return statistics.quantiles(samples, n=100)[-1]
+
+
+@depths
+async def test_a_claim_takes_no_longer_with_many_waiting_and_finished(
+    database: Database, store: Store, depth: int, ratio_max: float, figure: Callable[[str], None]
+) -> None:
+    shallow = await claim_seconds(store)
+    await put(store, depth)
+    await finish(store, depth)
+    await put(store, depth)
+    deep = await claim_seconds(store)
+    ratio = statistics.median(deep) / statistics.median(shallow)
+    figure(
+        f"I23 {database.kind}: {depth:,} waiting + {depth:,} finished: claim of {CLAIM} takes "
+        f"{statistics.median(deep) * 1e3:.2f} ms, {ratio:.2f}x empty (p99 {p99(deep) * 1e3:.1f} / {p99(shallow) * 1e3:.1f} ms)"
+    )
+    assert ratio <= ratio_max
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+Session = psycopg.Connection[tuple[Any, ...]]
+
+
+def scans(session: Session, statement: str) -> dict[str, tuple[int, int]]:
+    """(walks over the whole table, rows fetched by index), by table, of a statement and of all that functions do in it.
+
+    PostgreSQL counts this for a transaction: what it did, which a plan only announces. Undone afterwards.
+    """
+    session.execute(statement.encode())
+    rows = session.execute(
+        "SELECT relname, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE schemaname = 'rowlock'"
+    ).fetchall()
+    session.rollback()
+    return {str(name): (int(walks), int(fetched)) for name, walks, fetched in rows}
+
+
+def claim_scans(session: Session) -> dict[str, tuple[int, int]]:
+    return scans(session, f"SELECT * FROM rowlock.claim('default', '{uuid7()}', {CLAIM}, -32769, 0, '', NULL)")
+
+
+def assert_by_index(found: dict[str, tuple[int, int]], *tables: str) -> None:
+    for table in tables or ("ready", "jobs", "running", "delayed"):
+        walks, fetched = found[table]
+        assert walks == 0, f"a walk over all of {table}: {found}"
+        assert fetched <= 10 * CLAIM, f"{fetched} rows of {table} fetched for {CLAIM}: {found}"
+
+
+@pytest.fixture
+async def unswept(postgres_database: PostgresDatabase) -> PostgresDatabase:
+    """Nothing is vacuumed or analysed unless a test does it."""
+    for table in ("ready", "running", "delayed", "jobs", "finished"):
+        postgres_database.run(f"ALTER TABLE rowlock.{table} SET (autovacuum_enabled = off)")
+    return postgres_database
+
+
+@pytest.fixture
+async def postgres_store(unswept: PostgresDatabase) -> AsyncIterator[Store]:
+    store = open_store(load(database_url=unswept.url), StoreClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("limit_key", [None, "far"])
+async def test_the_claim_uses_its_index_whatever_the_statistics_say(
+    unswept: PostgresDatabase, postgres_store: Store, limit_key: str | None
+) -> None:
+    store = postgres_store
+    await store.define_limits([Limit("far", concurrency=CLAIM)])
+
+    def check(kept: Session) -> None:
+        """In a session that has planned long ago, and in a new one."""
+        assert_by_index(claim_scans(kept))
+        with psycopg.connect(unswept.url) as fresh:
+            assert_by_index(claim_scans(fresh))
+
+    with psycopg.connect(unswept.url) as kept:
+        check(kept)  # new, never analysed
+        await put(store, SHORT, limit_key=limit_key)
+        check(kept)  # deep, the statistics say empty
+        unswept.run("ANALYZE")
+        check(kept)  # deep, and known to be
+        await finish(store, SHORT, at_once=TOGETHER if limit_key is None else CLAIM * 1_000)
+        unswept.run("ANALYZE")
+        check(kept)  # empty and bloated, analysed at the worst moment
+        await put(store, SHORT, limit_key=limit_key)
+        check(kept)  # deep again, the statistics still say empty
+
+        claimed = await store.claim("default", (owner := uuid7()), CLAIM)
+        ids, leases = [job.id for job in claimed], [job.lease for job in claimed]
+        columns = f"'{owner}', ARRAY{ids}::uuid[], ARRAY{leases}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', NULL"
+        settled = scans(kept, f"SELECT rowlock.settle({columns})")
+        assert_by_index(settled, "running", "jobs", "finished", "unique_keys")
+
+
+async def test_the_guard_notices_that_the_index_was_dropped(unswept: PostgresDatabase, postgres_store: Store) -> None:
+    await put(postgres_store, 2_000)
+    unswept.run("DROP INDEX rowlock.ready_order")
+    with psycopg.connect(unswept.url) as session, pytest.raises(AssertionError, match="ready"):
+        assert_by_index(claim_scans(session))
+
+
+def sqlite_claim_plans(database: SqliteDatabase) -> str:
+    names = ("first_unkeyed", "start_unkeyed", "remove_unkeyed", "look", "has_keyed", "waiting_of_key", "glance")
+    connection = apsw.Connection(str(database.path))
+    try:
+        lines = []
+        for name in names:
+            text = statements("sqlite")[name]
+            wanted = text.count("?") or {word for word in text.replace(",", " ").split() if word.startswith(":")}
+            bindings = (1,) * wanted if isinstance(wanted, int) else _Anything()
+            lines += [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", bindings)]
+        return "\n".join(lines)
+    finally:
+        connection.close()
+
+
+class _Anything(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return 1
+
+
+async def test_the_claim_of_sqlite_walks_no_table(sqlite_database: SqliteDatabase) -> None:
+    plan = sqlite_claim_plans(sqlite_database)
+    assert "SEARCH r USING PRIMARY KEY" in plan
+    assert not re.search(r"SCAN (?!CONSTANT ROW|q VIRTUAL TABLE)", plan), plan
+
+
+async def test_the_guard_notices_a_ready_table_without_its_order(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.rows("DROP VIEW all_jobs; DROP VIEW job_records; ALTER TABLE ready RENAME TO old")
+    sqlite_database.rows("CREATE TABLE ready AS SELECT * FROM old")
+    with pytest.raises(AssertionError):
+        await test_the_claim_of_sqlite_walks_no_table(sqlite_database)
+
+
+# -- an old transaction ------------------------------------------------------------------------------
+
+
+@contextmanager
+def old_transaction(database: Database) -> Iterator[None]:
+    """Somebody looks at the data and does not let go."""
+    if isinstance(database, PostgresDatabase):
+        with psycopg.connect(database.url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT count(*) FROM rowlock.jobs")
+            yield
+    else:
+        assert isinstance(database, SqliteDatabase)
+        reader = apsw.Connection(str(database.path))
+        try:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM jobs").fetchall()
+            yield
+        finally:
+            reader.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "ratio_max"),
+    [
+        pytest.param(SHORT, 4.0, id="short"),
+        pytest.param(200_000, 4.0, id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+async def test_an_old_transaction_slows_a_drain_within_bounds(
+    database: Database, store: Store, number: int, ratio_max: float, figure: Callable[[str], None]
+) -> None:
+    async def drain() -> float:
+        await put(store, number)
+        began = time.perf_counter()
+        await finish(store, number, 200)
+        return time.perf_counter() - began
+
+    free = await drain()
+    with old_transaction(database):
+        held = await drain()
+    figure(
+        f"I23 {database.kind}: {number:,} jobs drained at {number / free:,.0f} jobs/s, "
+        f"with a transaction left open {number / held:,.0f} ({held / free:.2f}x the time)"
+    )
+    assert held / free <= ratio_max

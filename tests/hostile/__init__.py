@@ -1,0 +1,1 @@
+"""Input that wants to be something else: data that would be code, secrets that would be read."""

@@ -1,0 +1,7 @@
+"""The same databases and process trees as under attack by faults."""
+
+from __future__ import annotations
+
+from faults.conftest import database, figure, fleet, postgres_database, sqlite_database
+
+__all__ = ["database", "figure", "fleet", "postgres_database", "sqlite_database"]
