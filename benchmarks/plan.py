@@ -29,6 +29,6 @@ QUICK = Plan(
     enqueued_concurrently=1_500,
     drain_seconds_max=3.0,
     latency_jobs=60,
-    filled=500_000,
+    filled=50_000,
     idle_seconds=10.0,
 )

@@ -10,7 +10,7 @@ RowlockError
 ├── JobError                 about one job
 │   ├── UnknownJobType       no handler is registered under this name
 │   ├── BadPayload           the payload is not what the handler takes
-│   ├── PayloadTooLarge      the payload exceeds the limit
+│   │   └── PayloadTooLarge  the payload exceeds the limit
 │   ├── DuplicateJob         the unique key is taken
 │   ├── QueueFull            the queue holds as many waiting jobs as it may
 │   ├── JobNotFound          no job has this id
@@ -27,7 +27,11 @@ RowlockError
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
+
+KEY_LENGTH_MAX = 200
+DELAY_SECONDS_MAX = 10 * 366 * 86_400.0
 
 
 class RowlockError(Exception):
@@ -142,6 +146,13 @@ class JobCancelled(JobError):
     code = "job_cancelled"
 
 
+def _seconds(what: str, value: float) -> float:
+    """A delay that any store takes; raises where a handler gives nonsense, so that it fails like any handler."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{what} takes a number of seconds, not {value!r}")
+    return min(max(0.0, float(value)), DELAY_SECONDS_MAX)
+
+
 class Outcome(RowlockError):
     """A handler chooses how its attempt ends."""
 
@@ -155,7 +166,7 @@ class Retry(Outcome):
 
     def __init__(self, reason: str = "retry requested", *, after: float | None = None) -> None:
         super().__init__(reason)
-        self.after = after
+        self.after = None if after is None else _seconds("Retry(after=...)", after)
 
 
 class Snooze(Outcome):
@@ -165,7 +176,7 @@ class Snooze(Outcome):
 
     def __init__(self, seconds: float, reason: str = "snoozed") -> None:
         super().__init__(reason)
-        self.seconds = seconds
+        self.seconds = _seconds("Snooze(...)", seconds)
 
 
 class Permanent(Outcome):
@@ -190,9 +201,13 @@ class RateLimited(Outcome):
         super().__init__(f"{reason} ({key})")
         if (until is None) == (seconds is None):
             raise TypeError("RateLimited takes exactly one of until= and seconds=")
+        if not isinstance(key, str) or not 0 < len(key) <= KEY_LENGTH_MAX or not key.isprintable():
+            raise ValueError(f"RateLimited: the key must be 1 to {KEY_LENGTH_MAX} printable characters")
+        if until is not None and until.tzinfo is None:
+            raise ValueError("RateLimited: `until` needs a time zone")
         self.key = key
         self._until = until
-        self._seconds = seconds
+        self._seconds = None if seconds is None else _seconds("RateLimited(seconds=...)", seconds)
 
     @property
     def absolute(self) -> bool:

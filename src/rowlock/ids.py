@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _lock = threading.Lock()
 _last = 0
 
@@ -35,15 +37,4 @@ def uuid7s(count: int) -> list[str]:
 
 def is_uuid(text: str) -> bool:
     """Whether the text is a UUID in its usual 36-character form."""
-    if len(text) != 36 or text[8] != "-" or text[13] != "-" or text[18] != "-" or text[23] != "-":
-        return False
-    digits = text.replace("-", "")
-    return len(digits) == 32 and digits.isascii() and digits.isalnum() and _is_hex(digits)
-
-
-def _is_hex(digits: str) -> bool:
-    try:
-        int(digits, 16)
-    except ValueError:
-        return False
-    return True
+    return _UUID.fullmatch(text) is not None

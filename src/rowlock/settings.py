@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from rowlock.errors import SettingsError
+from rowlock.errors import KEY_LENGTH_MAX, SettingsError
 
 PRIORITY_RANGE = (-32_768, 32_767)
-NAME_LENGTH_MAX = 200
-DELAY_SECONDS_MAX = 10 * 366 * 86_400.0
+NAME_LENGTH_MAX = KEY_LENGTH_MAX
 ERROR_LENGTH_MAX = 2_000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Milliseconds = Annotated[int, Field(ge=10, le=86_400_000)]
 
 
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX)]
 
 
 def _setting(names: str, default: Any, description: str) -> Any:
@@ -42,7 +43,7 @@ class Settings(BaseSettings):
         "ROWLOCK_CONNECTIONS", 4, "connections of one process to PostgreSQL, besides the one for notifications"
     )
 
-    queue: str = _setting(
+    queue: Name = _setting(
         "WORKER_QUEUE_NAME", "default", "the queue of jobs that name none (the reference application: ai-cfo-jobs)"
     )
     concurrency: Count = _setting("WORKER_CONCURRENCY, QUEUE_CONCURRENCY", 4, "jobs at once, per queue and process")
@@ -75,7 +76,9 @@ class Settings(BaseSettings):
     backoff_base_seconds: NotNegative = _setting(
         "ROWLOCK_BACKOFF_BASE_SECONDS", 1.0, "the wait before a retry is min(base * factor ** attempt, max)"
     )
-    backoff_factor: Annotated[float, Field(ge=1)] = _setting("ROWLOCK_BACKOFF_FACTOR", 2.0, "see above")
+    backoff_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = _setting(
+        "ROWLOCK_BACKOFF_FACTOR", 2.0, "see above"
+    )
     backoff_max_seconds: NotNegative = _setting("ROWLOCK_BACKOFF_MAX_SECONDS", 60.0, "see above")
     deaths_max: Annotated[int, Field(ge=1, le=100)] = _setting(
         "ROWLOCK_DEATHS_MAX", 3, "a job that killed so many processes is quarantined"
@@ -161,9 +164,13 @@ def load(**changes: Any) -> Settings:
 
 
 def _reason(item: dict[str, Any]) -> str:
-    name = str(item["loc"][0]) if item["loc"] else ""
-    if name in Settings.model_fields:
-        name = environment_names(name)[0]
-    message = item["msg"].removeprefix("Value error, ")
-    shown = f" (got {item['input']!r})" if name else ""
-    return f"{name}: {message}{shown}" if name else message
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:
+        return message
+    given = str(item["loc"][0])
+    for field in Settings.model_fields:
+        names = environment_names(field)
+        if given in (field, *names):  # the variable that was set, where there are several
+            given = next((name for name in names if name in os.environ), names[0])
+            break
+    return f"{given}: {message} (got {item['input']!r})"

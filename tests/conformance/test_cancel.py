@@ -88,7 +88,7 @@ async def test_a_job_that_ends_before_it_hears_the_request_ends_as_it_did(
     assert await status(store, claimed.id) is expected
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH])
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT])
 async def test_a_job_that_was_to_be_cancelled_does_not_run_again(store: Store, outcome: Outcome) -> None:
     claimed = await put_and_take(store)
     await store.cancel(claimed.id)

@@ -105,7 +105,7 @@ async def test_a_delayed_job_that_is_not_due_is_not_claimed(store: Store) -> Non
 
 async def test_a_lease_grows_by_one_at_every_claim(store: Store) -> None:
     claimed = await put_and_take(store)
-    for outcome in (Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH):
+    for outcome in (Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT):
         await settle(store, claimed, outcome)
         again = await take(store)
         assert (again.id, again.lease) == (claimed.id, claimed.lease + 1)

@@ -82,7 +82,7 @@ async def test_a_lease_number_that_is_not_the_current_one_cannot_settle(
     assert await status(store, claimed.id) is Status.PROCESSING
 
 
-@pytest.mark.parametrize("first", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED])
+@pytest.mark.parametrize("first", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.FATAL])
 @pytest.mark.parametrize("second", OUTCOMES)
 async def test_a_finished_job_cannot_be_settled_again(store: Store, first: Outcome, second: Outcome) -> None:
     claimed = await put_and_take(store)

@@ -31,7 +31,7 @@ async def test_the_end_of_a_job_lets_the_next_one_run(store: Store) -> None:
         await settle(store, claimed)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH])
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT])
 async def test_a_job_that_waits_again_frees_its_place(store: Store, outcome: Outcome) -> None:
     await store.define_limits([Limit("api", concurrency=1)])
     first = await put_and_take(store, limit_key="api")

@@ -66,7 +66,7 @@ async def test_less_urgent_jobs_follow_in_the_same_batch(store: Store) -> None:
 
 async def test_a_job_that_waits_again_keeps_its_place(store: Store) -> None:
     jobs = await put_many(store, 3)
-    for outcome in (Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH):
+    for outcome in (Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT):
         claimed = await take(store)
         assert claimed.id == jobs[0]
         await settle(store, claimed, outcome)

@@ -21,7 +21,7 @@ from rowlock.ids import uuid7
 from rowlock.storage.base import Store
 from rowlock.storage.records import JobFilter, JobId, Outcome, Status
 
-DEAD = [Outcome.FAILED, Outcome.CANCELLED]
+DEAD = [Outcome.FAILED, Outcome.CANCELLED, Outcome.FATAL]
 
 
 async def one_of_each(store: Store) -> dict[str, JobId]:

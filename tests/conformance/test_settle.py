@@ -30,8 +30,9 @@ FINAL = [
     (Outcome.SUCCEEDED, Status.SUCCEEDED),
     (Outcome.FAILED, Status.FAILED),
     (Outcome.CANCELLED, Status.CANCELLED),
+    (Outcome.FATAL, Status.FAILED),
 ]
-AGAIN = [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH]
+AGAIN = [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT]
 
 
 @pytest.mark.parametrize(("outcome", "expected"), FINAL)
@@ -71,7 +72,7 @@ async def test_a_result_of_a_megabyte_is_kept(store: Store) -> None:
     assert len((await record(store, claimed.id)).result or "") == 1_000_002
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CANCELLED, *AGAIN])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CANCELLED, Outcome.FATAL, *AGAIN])
 async def test_an_error_is_kept(store: Store, outcome: Outcome) -> None:
     claimed = await put_and_take(store)
     await settle(store, claimed, outcome, error="ValueError: über $1 ? % 日本")
@@ -170,18 +171,23 @@ async def test_settling_nothing_does_nothing(store: Store) -> None:
 
 
 async def test_one_call_settles_every_outcome(store: Store) -> None:
+    expected = {
+        Outcome.SUCCEEDED: (Status.SUCCEEDED, 1, 0),
+        Outcome.FAILED: (Status.FAILED, 1, 0),
+        Outcome.CANCELLED: (Status.CANCELLED, 1, 0),
+        Outcome.RETRY: (Status.QUEUED, 1, 0),
+        Outcome.RELEASE: (Status.QUEUED, 0, 0),
+        Outcome.CRASH: (Status.QUEUED, 1, 1),
+        Outcome.SUSPECT: (Status.QUEUED, 0, 1),
+        Outcome.FATAL: (Status.FAILED, 1, 1),
+    }
     await store.enqueue(new_jobs(len(Outcome)))
-    claims = await store.claim("default", ANN, len(Outcome))
-    ends = [
-        end(claimed, outcome, error="e" if outcome > 1 else None, result="1" if outcome == 1 else None)
-        for claimed, outcome in zip(claims, Outcome, strict=True)
-    ]
+    claims = dict(zip(Outcome, await store.claim("default", ANN, len(Outcome)), strict=True))
+    ends = [end(claimed, outcome, error=outcome.name) for outcome, claimed in claims.items()]
     assert await store.settle(ANN, ends) == []
-    found = [await record(store, claimed.id) for claimed in claims]
-    assert [job.status for job in found] == ["succeeded", "failed", "cancelled", "queued", "queued", "queued"]
-    assert [job.attempts for job in found] == [1, 1, 1, 1, 0, 1]
-    assert [job.deaths for job in found] == [0, 0, 0, 0, 0, 1]
-    assert [job.result for job in found] == ["1", None, None, None, None, None]
+    found = {outcome: await record(store, claimed.id) for outcome, claimed in claims.items()}
+    assert {outcome: (job.status, job.attempts, job.deaths) for outcome, job in found.items()} == expected
+    assert all(job.error == outcome.name for outcome, job in found.items())
 
 
 async def test_a_thousand_jobs_are_settled_with_one_call(store: Store) -> None:

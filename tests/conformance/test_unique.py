@@ -25,7 +25,7 @@ from rowlock.storage.base import Store
 from rowlock.storage.records import JobFilter, KeepPolicy, OnConflict, Outcome, Receipt, Status, UniqueKey
 
 RETURN = OnConflict.RETURN_EXISTING
-FINAL = [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED]
+FINAL = [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.FATAL]
 POLICIES = [forever(), window(60), while_active()]
 NAMES = ["forever", "window", "while-active"]
 
@@ -145,7 +145,7 @@ async def test_a_key_held_while_active_is_free_when_its_job_is_over(store: Store
     assert await is_free(store)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH])
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASE, Outcome.CRASH, Outcome.SUSPECT])
 async def test_a_key_held_while_active_stays_while_its_job_waits_again(store: Store, outcome: Outcome) -> None:
     claimed = await put_and_take(store, unique=while_active())
     assert not await is_free(store)

@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from rowlock import JobRecord, Rowlock
+from engine.watched import ALWAYS, WatchedStore
+from rowlock import FakeClock, JobRecord, Rowlock
+from rowlock.storage.base import Store
+from rowlock.storage.records import Claimed
 
 T = TypeVar("T")
 
@@ -25,12 +28,26 @@ async def soon(waiting: Awaitable[T], seconds: float = SECONDS) -> T:
 
 async def drain(app: Rowlock, *queues: str) -> None:
     """Work until nothing is ready."""
+    if isinstance(app.store, WatchedStore):
+        app.store.deaf = True  # draining needs no hints, and the connection for them takes longer than all the rest
     await soon(app.work(*queues, drain=True))
+
+
+async def take_over(app: Rowlock, store: Store, clock: FakeClock, owner: str) -> Claimed:
+    """Another worker gets the job that this one runs, as when its machine stood still for a while."""
+    app.store.refuse("beat", ALWAYS)
+    with app.store.stalled("claim"), app.store.stalled("rescue"):
+        while True:
+            clock.advance(31)
+            if await store.rescue(10, {}):  # not yet when a heartbeat was under way
+                (claimed,) = await store.claim("default", owner, 1)
+                return claimed
 
 
 @asynccontextmanager
 async def working(app: Rowlock, *queues: str) -> AsyncIterator[asyncio.Event]:
     """A worker that runs until the end of the block, or until the event that it gives is set."""
+    app.store.deaf = False
     stop = asyncio.Event()
     worker = asyncio.create_task(app.work(*queues, stop=stop))
     try:

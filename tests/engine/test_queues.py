@@ -8,7 +8,7 @@ import pytest
 
 from conformance.builders import BEN, put_and_take
 from engine.conftest import MakeApp
-from engine.running import Log, done, drain, record, soon, working
+from engine.running import Log, done, drain, record, soon, take_over, working
 from rowlock import FakeClock, Job, Retry, Rowlock, Status
 from rowlock.storage.base import Store
 
@@ -171,10 +171,7 @@ async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_reco
     job_id = (await a.enqueue()).job_id
     async with working(app):
         await soon(entered.wait())
-        app.store.refuse("beat", 1_000)
-        clock.advance(31)
-        assert len(await store.rescue(10, {})) == 1
-        await store.claim("default", BEN, 1)
+        await take_over(app, store, clock, BEN)
         app.store.mend("beat")
         await soon(stopped.wait())
     after = await record(app, job_id)

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
+from conformance.builders import BEN
 from engine.conftest import MakeApp
-from engine.running import Log, drain, record, soon, working
+from engine.running import Log, drain, record, soon, take_over, working
 from rowlock import FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, Snooze, Status, StoreUnavailable
 from rowlock.clock import StoreClock
 from rowlock.storage.base import Store
@@ -62,10 +63,7 @@ async def test_a_lost_reply_does_not_hide_a_lease_that_was_really_lost(
     job_id = (await a.enqueue()).job_id
     async with working(app):
         await soon(entered.wait())
-        app.store.refuse("beat", 1_000)
-        clock.advance(31)
-        await store.rescue(10, {})
-        (claimed,) = await store.claim("default", job_id, 1)
+        claimed = await take_over(app, store, clock, BEN)
         app.store.refuse("settle")
         release.set()
         await soon(app.store.next("settle"))

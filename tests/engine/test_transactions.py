@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from conformance.builders import BEN
 from conformance.stores import Rig
 from engine.conftest import MakeApp
-from engine.running import Log, done, drain, record, soon, working
+from engine.running import Log, done, drain, record, soon, take_over, working
 from rowlock import FakeClock, Job, JobError, LeaseLost, Rowlock, Status, UnknownJobType
-from rowlock.ids import uuid7
 from rowlock.storage.base import Store
 
 Ledger = Callable[[], Awaitable[list[str]]]
@@ -130,14 +130,9 @@ async def test_when_the_lease_is_lost_nothing_is_kept(
             raise
 
     job_id = (await a.enqueue()).job_id
-    successor = uuid7()
     async with working(app):
         await soon(entered.wait())
-        app.store.refuse("beat", 1_000)
-        clock.advance(31)
-        (rescued,) = await store.rescue(10, {})
-        assert rescued.job_id == job_id
-        (claimed,) = await store.claim("default", successor, 1)
+        claimed = await take_over(app, store, clock, BEN)
         release.set()
         while not ended:
             await asyncio.sleep(0.001)
@@ -145,7 +140,7 @@ async def test_when_the_lease_is_lost_nothing_is_kept(
     assert job_id in str(ended[0])
     assert await ledger() == []
     during = await record(app, job_id)
-    assert (during.status, during.lock_owner, during.lease) == (Status.PROCESSING, successor, claimed.lease)
+    assert (during.status, during.lock_owner, during.lease) == (Status.PROCESSING, BEN, claimed.lease)
     assert [job.id for job in (await app.jobs()).jobs] == [job_id]
     assert len(log.of("lease.lost")) == 1
 

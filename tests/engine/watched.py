@@ -21,6 +21,7 @@ class WatchedStore:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+        self.deaf = False  # to hints
         self.calls: Counter[str] = Counter()
         self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self._faults: dict[str, deque[tuple[str, BaseException]]] = defaultdict(deque)
@@ -92,6 +93,8 @@ class WatchedStore:
         return call
 
     async def listen(self, wake: Wake) -> None:
+        if self.deaf:
+            await asyncio.Event().wait()
         if self._faults["listen"]:
             raise self._faults["listen"].popleft()[1]
         if "listen" in self._gates:

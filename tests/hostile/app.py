@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+from dataclasses import replace
 from typing import Any
 
 from rowlock import Backoff, Job, Rowlock
-from rowlock.jobs.registry import JobType, Registry, make_type
+from rowlock.jobs.registry import JobType
 from rowlock.observe.redact import Redactor
 
 if os.environ.get("HOSTILE_MUTANT") == "redaction_off":
@@ -56,20 +57,18 @@ async def fail(job: Job, text: str, **others: Any) -> None:
         raise RuntimeError(f"calling out failed: {text}") from error
 
 
-def _by_name(registry: Registry, name: str) -> JobType | None:
+def _by_name(name: str) -> JobType | None:
     module, _, attribute = name.replace(":", ".").rpartition(".")
     try:
         handler = getattr(importlib.import_module(module), attribute)
-        return make_type(
-            name, lambda job: handler(), batch=None, queue="default", priority=100, retry=once, visibility_ms=30_000
-        )
     except (ImportError, AttributeError, ValueError):
         return None
+    return replace(app.registry.require("echo"), name=name, is_async=False, handler=handler)
 
 
 class _Importing(dict[str, JobType]):
     def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
-        return super().get(name) or _by_name(app.registry, name)
+        return super().get(name) or _by_name(name)
 
 
 if os.environ.get("HOSTILE_MUTANT") == "import_by_name":

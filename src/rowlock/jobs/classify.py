@@ -18,12 +18,19 @@ def is_permanent(error: BaseException, declared: tuple[type[BaseException], ...]
 
 def _status(error: BaseException) -> object:
     """The HTTP status that an exception of the usual clients carries."""
-    response = getattr(error, "response", None)
+    response = _attribute(error, "response")
     for holder, name in ((response, "status_code"), (response, "status"), (error, "status_code"), (error, "status")):
-        found = getattr(holder, name, None)
+        found = _attribute(holder, name)
         if isinstance(found, int):
             return found
     return None
+
+
+def _attribute(holder: object, name: str) -> object:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # a property that raises, as some clients' `response` does
+        return None
 
 
 def _message(error: BaseException) -> str:

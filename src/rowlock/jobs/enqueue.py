@@ -11,14 +11,14 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from rowlock.errors import BadPayload, DuplicateJob
+from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob
 from rowlock.ids import uuid7, uuid7s
 from rowlock.jobs.gate import Gate
 from rowlock.jobs.payload import encode, fingerprint
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.jobs.registry import JobType, Registry, checked_name
 from rowlock.observe import trace
-from rowlock.settings import DELAY_SECONDS_MAX, NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
+from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
 from rowlock.storage.base import Store
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 

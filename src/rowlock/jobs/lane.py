@@ -100,7 +100,7 @@ class Lane:
     # -- runners' side -----------------------------------------------------------------------------
 
     def take(self) -> Claimed | None:
-        """The next job, or None. Of jobs whose process died before, one runs at a time, so that the next death tells."""
+        """The next job, or None. Of jobs whose process died before, one runs at a time, so that a death tells."""
         if self._aside and not self.suspects.running:
             return self._suspect(self._aside.popleft())
         while self._buffer:

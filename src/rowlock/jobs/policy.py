@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from rowlock.errors import SettingsError
+from rowlock.errors import DELAY_SECONDS_MAX, SettingsError
 from rowlock.storage.records import OnConflict
 
 
@@ -21,8 +22,11 @@ class Backoff:
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 1_000:
             raise SettingsError(f"Backoff(max_attempts={self.max_attempts}): must be 1 to 1000")
-        if self.base_seconds < 0 or self.factor < 1 or self.max_seconds < 0:
-            raise SettingsError("Backoff: base_seconds and max_seconds must be at least 0, factor at least 1")
+        numbers = (self.base_seconds, self.factor, self.max_seconds)
+        if not all(map(math.isfinite, numbers)) or self.base_seconds < 0 or self.factor < 1 or self.max_seconds < 0:
+            raise SettingsError(
+                "Backoff: base_seconds and max_seconds must be at least 0, factor at least 1, all finite"
+            )
 
     def delay_seconds(self, attempt: int) -> float:
         """The wait after this many failures."""
@@ -54,8 +58,10 @@ class Unique:
     @classmethod
     def window(cls, seconds: float, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
         """One job per `seconds`, counted from its enqueueing."""
-        if seconds <= 0:
-            raise SettingsError(f"Unique.window({seconds}): must be more than 0 seconds")
+        if not 0 < seconds <= DELAY_SECONDS_MAX:
+            raise SettingsError(
+                f"Unique.window({seconds}): must be more than 0 seconds, at most {DELAY_SECONDS_MAX:.0f}"
+            )
         return cls("window", seconds, OnConflict(on_conflict), key)
 
 

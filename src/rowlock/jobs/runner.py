@@ -185,6 +185,15 @@ class Runner:
             self.task.uncancel()
         return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
 
+    def _verdict(
+        self, job: Job, declared: JobType | None, error: BaseException, seconds: float, now: datetime
+    ) -> Settlement | None:
+        lane = self._lane
+        try:
+            return after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact, now)
+        except Exception as fault:  # an exception of the user's that cannot even be looked at must not end the worker
+            return after_error(job._claimed, declared, lane.fallback, fault, seconds, lane.redact, now)
+
     async def _store_time(self, error: BaseException) -> datetime:
         """The store's time where it matters, else this machine's: a worker's clock may be wrong."""
         if isinstance(error, RateLimited) and error.absolute:
@@ -200,7 +209,7 @@ class Runner:
                 continue
             if isinstance(error, RateLimited):
                 lane.settler.pause_key(error.key, error.wait_seconds(now))
-            settlement = after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact, now)
+            settlement = self._verdict(job, declared, error, seconds, now)
             if settlement is None:
                 lane.log.warning("lease.lost", jobs=[job.id], reason=str(error))
             else:

@@ -48,9 +48,12 @@ def compile_arguments(
         raise SettingsError(f"job {name!r}: a type in the handler's signature cannot be found: {error}") from error
     schema: dict[str, Any] = {}
     extra: Any = "forbid"
+    rest: TypeAdapter[dict[str, Any]] | None = None
     for field in fields:
         if field.kind is inspect.Parameter.VAR_KEYWORD:
             extra = "allow"
+            values: Any = hints.get(field.name, Any)
+            rest = TypeAdapter(dict[str, values])
             continue
         if field.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
             raise SettingsError(
@@ -74,6 +77,8 @@ def compile_arguments(
     def arguments(text: str | bytes) -> dict[str, Any]:
         try:
             given: dict[str, Any] = validate(text)
+            if rest is not None:
+                given |= rest.validate_python({name: value for name, value in given.items() if name not in schema})
         except ValidationError as error:
             raise BadPayload(f"{name}: {_problems(error)}") from None
         if taken is not None and taken in given:

@@ -11,7 +11,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redact import REDACTED, Redactor
 
 _redactor = Redactor()
 _IDS_SHOWN = 5
@@ -48,10 +48,11 @@ def _redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
     for name, value in event.items():
         if name in ("jobs", "types"):  # ids, and the names of job types: hundreds of values, and none a secret
             continue
-        if isinstance(value, str):
+        if name != "event" and _redactor.is_secret(name):
+            event[name] = REDACTED
+        elif isinstance(value, str | BaseException):
             # An odd file name in a message may hold half characters, which no stream takes.
-            text = value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-            event[name] = _redactor.text(text)
+            event[name] = _redactor.text(str(value).encode("utf-8", "backslashreplace").decode())
         elif isinstance(value, dict | list | tuple):
             event[name] = _redactor.value(value)
     return event

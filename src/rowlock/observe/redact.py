@@ -8,6 +8,7 @@ from typing import Any
 
 REDACTED = "[REDACTED]"
 DEFAULT_WORDS = ("password", "token", "secret", "key", "authorization")
+TEXT_MAX = 200_000
 _DEPTH_MAX = 50
 
 
@@ -16,19 +17,7 @@ class Redactor:
 
     def __init__(self, words: Sequence[str] = DEFAULT_WORDS) -> None:
         self._words = tuple(word.strip().lower() for word in words if word.strip())
-        any_word = "|".join(map(re.escape, self._words)) or r"(?!)"
-        self._inside = re.compile(
-            # scheme://user:secret@host, https://token@host
-            r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@/]+(?=@)|(?P<http>\bhttps?://)[^\s:/@]+(?=@)"
-            # Authorization: Scheme secret
-            r"|(?P<auth>\b[\w-]*authorization[\"']?\s*[=:]\s*[\"']?)(?!\[REDACTED\])(?:[a-z][\w-]*\s+)?[^\s\"',;}\])]+"
-            # bearer secret, wherever it stands
-            r"|(?P<bearer>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}"
-            # ...token=secret, "api_key": "secret", password: secret
-            rf"|(?P<pair>\b[\w-]*(?:{any_word})[\w-]*[\"']?\s*[=:]\s*)(?!\[REDACTED\])"
-            r"(?:\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
-            re.IGNORECASE,
-        )
+        self._inside = re.compile(_inside(self._words), re.IGNORECASE)
 
     def is_secret(self, key: str) -> bool:
         lowered = key.lower()
@@ -51,4 +40,29 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A string without the secrets in its URLs, headers and assignments."""
+        if len(text) > TEXT_MAX:
+            text = f"{text[:TEXT_MAX]}… cut"
         return self._inside.sub(lambda match: f"{match[match.lastgroup or 0]}{REDACTED}", text)
+
+
+def _inside(words: Sequence[str]) -> str:
+    """A pattern of secrets within a text; its group is what stays. Every repeat is bounded: a text may be hostile."""
+    word = "|".join(map(re.escape, words)) or r"(?!)"
+    assigned = r"[\w-]{0,64}+\\{0,3}[\"']?\s{0,8}[=:]\s{0,8}"
+    quoted = r"\"(?:[^\"\\]|\\.){0,2000}+\"?|'(?:[^'\\]|\\.){0,2000}+'?"
+    nested = r"\\{1,3}\"(?:(?!\\{1,3}\").){0,2000}+(?:\\{1,3}\")?"
+    bare = r"[^\s&,;\"'}\])]{1,2000}+"
+    fresh = r"(?!\[REDACTED\])"
+    return "|".join(
+        [
+            # scheme://user:secret@host, up to the last @, whatever the secret holds; https://token@host
+            r"(?P<url>://[^\s:/@\"']{0,200}:)[^\s\"'<>]{1,500}(?=@)",
+            r"(?P<http>https?://)[^\s:/@\"']{1,500}+(?=@)",
+            # Authorization: Scheme secret
+            rf"(?P<auth>authorization{assigned}\\{{0,3}}[\"']?){fresh}(?:[a-z][\w-]{{0,32}}+\s{{1,8}})?{bare}",
+            # bearer secret, wherever it stands
+            r"(?P<bearer>\b(?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{6,2000}+",
+            # token=secret, "api_key": "secret", password: secret
+            rf"(?P<pair>(?:{word}){assigned}){fresh}(?:{nested}|{quoted}|{bare})",
+        ]
+    )

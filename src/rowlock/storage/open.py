@@ -13,7 +13,10 @@ from rowlock.storage.base import Store
 def open_store(settings: Settings, clock: Clock) -> Store:
     """The store that DATABASE_URL names, not yet connected."""
     url = settings.database_url
-    scheme = urlsplit(url).scheme.lower()
+    try:
+        scheme = urlsplit(url).scheme.lower()
+    except ValueError as error:
+        raise SettingsError(f"DATABASE_URL is not a URL: {error}") from None
     match scheme:
         case "sqlite":
             from rowlock.storage.sqlite import SqliteStore

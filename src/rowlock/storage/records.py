@@ -228,6 +228,8 @@ class Page:
 
 
 class CancelResult(StrEnum):
+    """What asking for a cancellation did."""
+
     CANCELLED = "cancelled"  # it was waiting and will not run
     REQUESTED = "requested"  # it runs; its handler is told
     ALREADY_FINAL = "already_final"

@@ -1,0 +1,192 @@
+"""I22: secrets never leave: not by logs, stored errors or the command line, wherever they came in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.databases import Database, PostgresDatabase
+from faults.processes import Fleet, _plain_environment
+from faults.until import until
+from rowlock.clock import StoreClock
+from rowlock.ids import uuid7
+from rowlock.settings import load
+from rowlock.storage.open import open_store
+from rowlock.storage.records import NewJob
+
+APP = "hostile.app:app"
+MARK = "cAnArY"
+_numbers = count(100)
+
+
+def canary() -> str:
+    """A secret that nothing else looks like."""
+    return f"{MARK}{next(_numbers)}"
+
+
+MESSAGES: list[Callable[[str], str]] = [
+    lambda c: f"password={c}",
+    lambda c: f"PASSWORD: {c}",
+    lambda c: f"login failed for bob (password: '{c}', attempt 3)",
+    lambda c: f'password="{c} {c}"',
+    lambda c: f"401 for Authorization: Bearer {c}",
+    lambda c: f"Authorization: Basic {c}==",
+    lambda c: f"sent Bearer {c} to the API",
+    lambda c: f"X-Api-Key: {c}",
+    lambda c: f"apiKey={c}&x=1",
+    lambda c: f"clientSecret: {c}",
+    lambda c: f"GET https://api.example.com/v1?access_token={c}&limit=10 gave 403",
+    lambda c: f"https://user:{c}@example.com/path",
+    lambda c: f"https://{c}@example.com/repo.git",
+    lambda c: f"postgresql://app:{c}@db.internal:5432/app refused",
+    lambda c: f"amqp://app:{c}@mq/%2f",
+    lambda c: f"redis://:{c}@cache:6379/0",
+    lambda c: json.dumps({"api_key": c, "nested": {"refresh_token": c}}),
+    lambda c: repr({"token": c, "headers": [("Authorization", f"Bearer {c}")]}),
+    lambda c: repr({"headers": {"x-secret": c}}),
+    lambda c: f"b'password={c}'",
+    lambda c: json.dumps(json.dumps({"password": c})),
+    lambda c: f"first line\nsecret: {c}\nlast line",
+    lambda c: f"set-cookie: session_token={c}; HttpOnly",
+    lambda c: f"--password {c}",
+    lambda c: f"mysql://root:{c}@{c}@host/db",
+]
+
+
+@pytest.fixture(params=["json", "text"])
+def log_format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def new(type_name: str, payload: object, **changes: Any) -> NewJob:
+    return NewJob(uuid7(), type_name, json.dumps(payload), max_attempts=changes.pop("max_attempts", 2), **changes)
+
+
+def put(database: Database, jobs: list[NewJob]) -> None:
+    async def whole() -> None:
+        store = open_store(load(database_url=database.url), StoreClock())
+        await store.open()
+        await store.enqueue(jobs)
+        await store.close()
+
+    asyncio.run(whole())
+
+
+def command(*arguments: str, url: str, **environment: str) -> str:
+    """What a command prints, whatever comes of it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rowlock", *arguments],
+        env={**_plain_environment(), "ROWLOCK_APP": APP, "DATABASE_URL": url, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout + done.stderr
+
+
+def leaks(text: str) -> list[str]:
+    """The lines with a canary in them."""
+    return [line[max(0, line.index(MARK) - 100) :][:200] for line in text.splitlines() if MARK in line]
+
+
+def with_password(database: Database, secret: str) -> str:
+    return database.url.replace("postgres@", f"postgres:{secret}@")
+
+
+def run_jobs(database: Database, fleet: Fleet, log_format: str, jobs: list[NewJob], mutant: str = "") -> str:
+    """Let a worker, as talkative as can be, run these; returns everything that it said."""
+    put(database, jobs)
+    tree = fleet.worker(
+        with_password(database, canary()),
+        ready=False,
+        app=APP,
+        ROWLOCK_LOG_FORMAT=log_format,
+        ROWLOCK_LOG_LEVEL="debug",
+        HOSTILE_MUTANT=mutant,
+    )
+    until(lambda: database.waiting() == 0, 30, tree.tail)
+    tree.stop()
+    return tree.log.read_text()
+
+
+def stored_errors(database: Database) -> str:
+    return "\n".join(str(job.error) for job in database.records().values())
+
+
+def secret_jobs() -> list[NewJob]:
+    return [
+        *(new("fail", {"text": message(canary()), "password": canary()}) for message in MESSAGES),
+        new("strict", {"token": canary(), "nested": {"api_key": canary()}}),
+        new("strict", {"token": 1, "surprise": canary()}),
+        new(
+            "echo",
+            {"api_key": canary(), "deep": [{"Authorization": f"Bearer {canary()}"}], "url": f"https://u:{canary()}@h/"},
+        ),
+        new("report", {"text": f"token={canary()}"}),
+        new("no.such.type", {"secret": canary()}),
+    ]
+
+
+def test_no_secret_is_in_logs_stored_errors_or_commands(database: Database, fleet: Fleet, log_format: str) -> None:
+    jobs = secret_jobs()
+    said = run_jobs(database, fleet, log_format, jobs)
+    assert leaks(said) == []
+    assert leaks(stored_errors(database)) == []
+    assert all(name in said for name in ("job.failed", "job.retried", "job.error")), "this was no attack"
+    url = with_password(database, canary())
+    if log_format == "json":
+        assert leaks(command("jobs", "list", "--json", url=url)) == []
+        assert leaks(command("jobs", "show", jobs[-3].id, "--json", url=url)) == []
+        assert leaks(command("doctor", "--json", url=url)) == []
+    else:
+        assert leaks(command("dead", "list", url=url)) == []
+        assert leaks(command("jobs", "show", jobs[-2].id, url=url)) == []
+        assert leaks(command("health", url=url)) == []
+
+
+def test_the_attack_notices_that_redaction_is_off(sqlite_database: Database, fleet: Fleet) -> None:
+    said = run_jobs(sqlite_database, fleet, "json", secret_jobs(), mutant="redaction_off")
+    assert leaks(said)
+    assert leaks(stored_errors(sqlite_database))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:{}@127.0.0.1:1/nowhere",
+        "postgresql://app:{}@127.0.0.1:1/nowhere?sslmode=disable",
+        "postgresql://127.0.0.1:1/nowhere?user=app&password={}",
+        "postgresql://app:{}@no-such-host.invalid/nowhere",
+        "postgresql://app:{}@127.0.0.1:not-a-port/nowhere",
+        "postgresql://app:p{}@ss@127.0.0.1:1/nowhere",
+        "mysql://app:{}@127.0.0.1/nowhere",
+        "app:{}@127.0.0.1/nowhere",
+    ],
+)
+def test_a_database_that_is_away_is_not_reported_with_its_password(url: str, tmp_path: Path) -> None:
+    for arguments in (("worker",), ("health", "--json")):
+        said = command(*arguments, url=url.format(canary()))
+        assert said
+        assert "Traceback" not in said
+        assert leaks(said) == []
+
+
+def test_a_worker_that_loses_its_database_does_not_tell_its_password(
+    postgres_database: PostgresDatabase, fleet: Fleet
+) -> None:
+    tree = fleet.worker(with_password(postgres_database, canary()), ready=False, app=APP, ROWLOCK_LOG_LEVEL="debug")
+    until(lambda: tree.events("worker.started"), 20, tree.tail)
+    until(lambda: postgres_database.rows("SELECT 1 FROM {}workers"), 20, tree.tail)
+    postgres_database.drop()
+    until(lambda: tree.events("chore.delayed"), 20, tree.tail)
+    tree.kill()
+    assert leaks(tree.log.read_text()) == []
