@@ -63,6 +63,7 @@ def _inside(words: Sequence[str]) -> str:
             # bearer secret, wherever it stands
             r"(?P<bearer>\b(?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{6,2000}+",
             # token=secret, "api_key": "secret", password: secret
-            rf"(?P<pair>(?:{word}){assigned}){fresh}(?:{nested}|{quoted}|{bare})",
+            # (but not the message of a KeyError)
+            rf"(?P<pair>(?:{word})(?!\w{{0,20}}error\b){assigned}){fresh}(?:{nested}|{quoted}|{bare})",
         ]
     )
