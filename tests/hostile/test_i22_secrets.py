@@ -56,7 +56,8 @@ MESSAGES: list[Callable[[str], str]] = [
     lambda c: json.dumps(json.dumps({"password": c})),
     lambda c: f"first line\nsecret: {c}\nlast line",
     lambda c: f"set-cookie: session_token={c}; HttpOnly",
-    lambda c: f"--password {c}",
+    lambda c: f"mysql --password {c} died",
+    lambda c: f"Command {['mysql', '--password', c]} returned 1",
     lambda c: f"mysql://root:{c}@{c}@host/db",
 ]
 

@@ -31,7 +31,7 @@ def configure(
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if readable else "iso", utc=not readable),
             structlog.processors.format_exc_info,  # without the values of variables, and before redaction
             _redact,
-            *([_shorten, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
+            *([_shorten, _harmless, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(out),
@@ -62,6 +62,14 @@ def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
     jobs = event.get("jobs")
     if isinstance(jobs, list) and len(jobs) > _IDS_SHOWN:
         event["jobs"] = [*jobs[:_IDS_SHOWN], f"… {len(jobs) - _IDS_SHOWN} more"]
+    return event
+
+
+def _harmless(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A message may hold what a terminal obeys: show it instead."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in value)
     return event
 
 

@@ -62,6 +62,8 @@ def _inside(words: Sequence[str]) -> str:
             rf"(?P<auth>authorization{assigned}\\{{0,3}}[\"']?){fresh}(?:[a-z][\w-]{{0,32}}+\s{{1,8}})?{bare}",
             # bearer secret, wherever it stands
             r"(?P<bearer>\b(?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{6,2000}+",
+            # --password secret, and the same in a printed list
+            rf"(?P<flag>--[a-z-]{{0,40}}?(?:{word})[\w-]{{0,40}}+[\"']?,?\s{{1,4}}[\"']?){fresh}(?!-){bare}",
             # token=secret, "api_key": "secret", password: secret
             # (but not the message of a KeyError)
             rf"(?P<pair>(?:{word})(?!\w{{0,20}}error\b){assigned}){fresh}(?:{nested}|{quoted}|{bare})",

@@ -45,7 +45,7 @@ from rowlock.storage.records import (
 )
 
 Wake = Callable[[str, str], None]
-"""Called with ("queue", name) when a queue may have work, ("cancel", job id) when a running job was cancelled."""
+"""Called with ("queue", name) when a queue may have work ("*": any of them), ("cancel", id) for a running job."""
 
 
 class StoreTransaction(Protocol):
@@ -126,15 +126,18 @@ class Store(Protocol):
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         """Take up to `limit` available jobs, lowest priority number first, then first come first served.
 
-        Each gets a lease number one higher than its last and has this owner alone. Nothing from a paused queue;
-        nothing beyond a limit key's concurrency or rate, or of a paused key. Delayed jobs that are due take part.
+        Each gets a lease number one higher than its last and has this owner alone. A job that waits again, or was
+        delayed, keeps the place of its enqueueing. Nothing from a paused queue; nothing beyond a limit key's concurrency or rate, or of a paused key. Delayed jobs that are due take part.
         """
 
     async def glance(self, queues: Sequence[str]) -> list[Glance]:
         """For each queue, in one statement: is anything ready, and in how many seconds is the next delayed job due?"""
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
-        """Record how these attempts ended, all at once; the jobs returned had lost their lease and are unchanged."""
+        """Record how these attempts ended, all at once; the jobs returned had lost their lease and are unchanged.
+
+        A job that was to be cancelled does not wait again: it is cancelled. Error texts may hold anything, even NUL.
+        """
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
         """Record the progress of running jobs; return the jobs whose lease was lost."""
@@ -169,7 +172,10 @@ class Store(Protocol):
         """The whole record of one job; an id that is not a UUID is nobody's."""
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        """Jobs newest first; the cursor goes on where the last page ended, whatever was added meanwhile."""
+        """Jobs newest first; the cursor goes on where the last page ended, whatever was added meanwhile.
+
+        A cursor that no page came with is a ValueError.
+        """
 
     async def cancel(self, job_id: JobId) -> CancelResult:
         """Cancel a waiting job at once, or ask the owner of a running one to stop."""

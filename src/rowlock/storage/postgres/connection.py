@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 POOL_CONNECTIONS = 4
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
-BUSY_SECONDS = 5.0  # for verbs that take milliseconds: after this the socket is half open, or worse
+BUSY_SECONDS = 3.0  # for verbs that take milliseconds: after this the socket is half open, or worse
 SQL = statements("postgres")
 
 _GONE = (
@@ -37,11 +37,12 @@ _GONE = (
 
 
 def without_password(url: str) -> str:
+    """The URL as it may be shown: no password, and no parameters, which may hold one."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))
+    netloc = parts.netloc
+    if parts.password is not None:
+        netloc = f"{parts.username}@{netloc.rpartition('@')[2]}"
+    return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
 
 
 @contextmanager
@@ -159,6 +160,8 @@ class Connections:
                 return await connection.fetch(SQL[name], *args, timeout=_TIMEOUTS.get(name))
             except TimeoutError:
                 connection.terminate()  # it may never answer, not even to a cancel
+                if self._pool is not None:
+                    await self._pool.expire_connections()  # nor may its neighbours: do not wait for each in turn
                 raise
 
     async def value(self, name: str, *args: Any) -> Any:
