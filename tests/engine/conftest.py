@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +24,16 @@ from rowlock.storage.open import open_store
 __all__ = ["clock", "pytest_generate_tests", "resource", "rig", "store"]
 
 MakeApp = Callable[..., Awaitable[Rowlock]]
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a folder: what the disk survives is for tests/faults to prove."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(prefix="rowlock-", dir="/dev/shm") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

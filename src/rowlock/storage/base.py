@@ -127,7 +127,8 @@ class Store(Protocol):
         """Take up to `limit` available jobs, lowest priority number first, then first come first served.
 
         Each gets a lease number one higher than its last and has this owner alone. A job that waits again, or was
-        delayed, keeps the place of its enqueueing. Nothing from a paused queue; nothing beyond a limit key's concurrency or rate, or of a paused key. Delayed jobs that are due take part.
+        delayed, keeps the place of its enqueueing; delayed jobs that are due take part. Nothing from a paused queue,
+        nothing beyond a limit key's concurrency or rate, nothing of a paused key.
         """
 
     async def glance(self, queues: Sequence[str]) -> list[Glance]:
