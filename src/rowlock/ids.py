@@ -8,6 +8,7 @@ import threading
 import time
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _lock = threading.Lock()
 _last = 0
 
@@ -24,14 +25,17 @@ def uuid7s(count: int) -> list[str]:
     with _lock:
         first = max(time.time_ns() // 1_000_000 << 12, _last + 1)
         _last = first + count - 1
-    noise = os.urandom(8 * count)
-    ids = []
+    noise = os.urandom(8 * count).hex()
+    ids, millisecond, head = [], -1, ""
     for index in range(count):
         stamp = first + index
-        head = f"{stamp >> 12:012x}"
-        tail = noise[8 * index : 8 * index + 8].hex()
-        variant = "89ab"[int(tail[0], 16) & 3]
-        ids.append(f"{head[:8]}-{head[8:]}-7{stamp & 0xFFF:03x}-{variant}{tail[1:4]}-{tail[4:]}")
+        if stamp >> 12 != millisecond:
+            millisecond = stamp >> 12
+            digits = f"{millisecond:012x}"
+            head = f"{digits[:8]}-{digits[8:]}-7"
+        at = 16 * index
+        tail = f"{_VARIANT[noise[at]]}{noise[at + 1 : at + 4]}-{noise[at + 4 : at + 16]}"
+        ids.append(f"{head}{stamp & 0xFFF:03x}-{tail}")
     return ids
 
 

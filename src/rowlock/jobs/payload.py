@@ -29,16 +29,20 @@ def encode(payload: object, what: str, bytes_max: int) -> bytes:
 def dumps(value: object, what: str) -> bytes:
     """JSON text of any value; raises BadPayload for what JSON cannot say."""
     try:
-        text = orjson.dumps(value, option=_STRICT)
+        text = orjson.dumps(value, None, _STRICT)
     except TypeError as error:
         raise BadPayload(f"{what}: not JSON: {error}") from None
     if b"null" in text:
-        # NaN and the infinities become null here: look again, since that would lose a number silently.
-        try:
-            json.dumps(value, allow_nan=False, default=str)
-        except ValueError as error:
-            raise BadPayload(f"{what}: not JSON: {error}") from None
+        _refuse_nan(value, what)
     return text
+
+
+def _refuse_nan(value: object, what: str) -> None:
+    """NaN and the infinities have become null: look again, since that would lose a number silently."""
+    try:
+        json.dumps(value, allow_nan=False, default=str)
+    except ValueError as error:
+        raise BadPayload(f"{what}: not JSON: {error}") from None
 
 
 def loads(text: str | bytes) -> Any:

@@ -49,7 +49,8 @@ def _none(values: tuple[T, ...]) -> tuple[T, ...]:
 
 def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
     """What enqueue answers, given (ordinal, existing job) of those that were not created; raises for REJECT."""
-    made = [Receipt(job.id, True) for job in jobs]
+    make = tuple.__new__  # one per job of a bulk enqueue
+    made = [make(Receipt, (job[0], True)) for job in jobs]
     for ordinal, existing in refused:
         job = jobs[ordinal - 1]
         assert job.unique is not None

@@ -236,27 +236,32 @@ CREATE FUNCTION rowlock.settle(
 ) RETURNS text[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
     clock   timestamptz := coalesce(_now, clock_timestamp());
     settled uuid[];
 BEGIN
-    WITH found AS MATERIALIZED (
-        SELECT r.job_id, r.lease, r.releases_key,
-               r.attempt - (coalesce(u.outcome, 1) IN (5, 7))::integer AS attempt,
-               r.deaths + (coalesce(u.outcome, 1) IN (6, 7, 8))::integer AS deaths,
-               -- What was to be cancelled does not run again.
-               CASE WHEN u.outcome = 8 THEN 2 WHEN r.cancel_requested AND u.outcome > 3 THEN 3
-                    ELSE coalesce(u.outcome, 1) END AS outcome,
-               coalesce(u.seconds, 0) AS seconds, coalesce(u.delay, 0) AS delay, u.result, u.error
+    WITH told AS MATERIALIZED (
+        SELECT u.id, u.lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
+               coalesce(u.delay, 0) AS delay, u.result, u.error
         FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
              AS u (id, lease, outcome, seconds, delay, result, error)
-        CROSS JOIN LATERAL (
-            SELECT * FROM rowlock.running x WHERE x.job_id = u.id AND x.lease = u.lease AND x.owner = _owner FOR UPDATE) r
     ), gone AS (
-        DELETE FROM rowlock.running WHERE job_id = ANY (ARRAY(SELECT job_id FROM found))
+        -- The guard is a hashed list, not a join, which could be planned the wrong way round (IS TRUE keeps it so).
+        DELETE FROM rowlock.running r
+        WHERE r.job_id = ANY (_ids) AND r.owner = _owner
+          AND ((r.job_id, r.lease) IN (SELECT t.id, t.lease FROM told t)) IS TRUE
+        RETURNING r.job_id, r.lease, r.attempt, r.deaths, r.releases_key, r.cancel_requested
+    ), found AS MATERIALIZED (
+        SELECT g.job_id, g.lease, g.releases_key,
+               g.attempt - (t.outcome IN (5, 7))::integer AS attempt,
+               g.deaths + (t.outcome IN (6, 7, 8))::integer AS deaths,
+               -- What was to be cancelled does not run again.
+               CASE WHEN t.outcome = 8 THEN 2 WHEN g.cancel_requested AND t.outcome > 3 THEN 3 ELSE t.outcome END AS outcome,
+               t.seconds, t.delay, t.result, t.error
+        FROM gone g JOIN told t ON t.id = g.job_id AND t.lease = g.lease
     ), over AS (
         INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, result, error)
         SELECT job_id, clock - seconds * interval '1 second', clock, lease, attempt, deaths, outcome, result::json, error
