@@ -96,7 +96,7 @@ async def test_a_job_whose_claim_had_no_answer_is_not_lost(make_app: MakeApp) ->
 
     async with working(app):
         await soon(app.store.next("glance"))
-        app.store.lose_reply("claim")
+        app.store.lose_reply("claim", such=bool)
         job_id = (await a.enqueue()).job_id
         await soon(ran.wait(), 5)  # heartbeats keep its lease: without care it would wait as long as the worker lives
     after = await record(app, job_id)

@@ -12,7 +12,6 @@ from typing import Any
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.base import Store, Wake
 
-REFUSED, REPLY_LOST = "refused", "reply lost"
 ALWAYS = 1_000_000
 
 
@@ -24,7 +23,8 @@ class WatchedStore:
         self.deaf = False  # to hints
         self.calls: Counter[str] = Counter()
         self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-        self._faults: dict[str, deque[tuple[str, BaseException]]] = defaultdict(deque)
+        self._refused: dict[str, deque[BaseException]] = defaultdict(deque)
+        self._lost: dict[str, deque[Callable[[Any], bool]]] = defaultdict(deque)
         self._gates: dict[str, asyncio.Event] = {}
         self._waiting: list[tuple[Callable[[str, Any], bool], asyncio.Future[Any]]] = []
 
@@ -32,14 +32,15 @@ class WatchedStore:
 
     def refuse(self, verb: str, times: int = 1, error: BaseException | None = None) -> None:
         """The next calls fail before the store hears of them."""
-        self._faults[verb].extend([(REFUSED, error or StoreUnavailable("the database is away"))] * times)
+        self._refused[verb].extend([error or StoreUnavailable("the database is away")] * times)
 
-    def lose_reply(self, verb: str, times: int = 1) -> None:
-        """The next calls are carried out and committed, but their caller never learns of it."""
-        self._faults[verb].extend([(REPLY_LOST, StoreUnavailable("the connection broke"))] * times)
+    def lose_reply(self, verb: str, times: int = 1, such: Callable[[Any], bool] = lambda answer: True) -> None:
+        """The next calls whose answer is `such` are carried out and committed, but their caller never learns of it."""
+        self._lost[verb].extend([such] * times)
 
     def mend(self, verb: str) -> None:
-        self._faults.pop(verb, None)
+        self._refused.pop(verb, None)
+        self._lost.pop(verb, None)
 
     def held(self, verb: str) -> AbstractContextManager[None]:
         """The calls made in this block are carried out, but an answer that says something comes at its end."""
@@ -74,10 +75,9 @@ class WatchedStore:
         async def call(*args: Any, **options: Any) -> Any:
             self.calls[verb] += 1
             self.arguments[verb].append(args)
-            kind, error = self._faults[verb].popleft() if self._faults[verb] else ("", None)
-            if kind == REFUSED:
+            if self._refused[verb]:
                 self._tell(f"{verb} refused", None)
-                raise error
+                raise self._refused[verb].popleft()
             if verb in self._gates:
                 self._tell(f"{verb} stalled", None)
                 await self._gates[verb].wait()
@@ -86,8 +86,9 @@ class WatchedStore:
             self._tell(verb, answer)
             if gate is not None and answer:
                 await gate.wait()
-            if kind == REPLY_LOST:
-                raise error
+            if self._lost[verb] and self._lost[verb][0](answer):
+                self._lost[verb].popleft()
+                raise StoreUnavailable("the connection broke")
             return answer
 
         return call
@@ -95,8 +96,8 @@ class WatchedStore:
     async def listen(self, wake: Wake) -> None:
         if self.deaf:
             await asyncio.Event().wait()
-        if self._faults["listen"]:
-            raise self._faults["listen"].popleft()[1]
+        if self._refused["listen"]:
+            raise self._refused["listen"].popleft()
         if "listen" in self._gates:
             await self._gates["listen"].wait()
 

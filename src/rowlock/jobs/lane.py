@@ -88,7 +88,7 @@ class Lane:
         self._took_at = time.monotonic()
         self._mean_seconds = _HORIZON_SECONDS
         self._ahead = size.concurrency
-        self._unit = max((t.batch or 1 for t in types.values() if t.queue == context.queue), default=1)
+        self.unit = 1  # how many jobs the last call took
         self.claiming_since = math.inf
         self.fruitless = False  # the last claim found nothing
         self.progressed = False  # some claim found something, since someone asked
@@ -214,7 +214,7 @@ class Lane:
 
     def _ahead_max(self) -> int:
         ahead = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
-        return min(max(self.size.buffer_max, self._unit), int(ahead))
+        return min(max(self.size.buffer_max, self.unit), int(ahead))
 
     def _room(self) -> int:
         """How many to ask for: free runners, and as many ahead as will start soon; 0 until half of those are used."""
@@ -222,7 +222,7 @@ class Lane:
         free = min(len(self._waiters), self.size.concurrency)
         if free == 0 and len(self._buffer) * 2 > ahead:
             return 0
-        return free * self._unit + ahead - len(self._buffer)
+        return free * self.unit + ahead - len(self._buffer)
 
     def _receive(self, claimed: list[Claimed]) -> None:
         self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])

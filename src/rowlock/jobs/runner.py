@@ -53,8 +53,10 @@ class Runner:
             declared = lane.types.get(claimed.type)
             if declared is not None and declared.batch is not None:
                 more = [] if claimed.deaths else lane.take_more(declared.name, declared.batch - 1)
+                lane.unit = declared.batch
                 await self._run_batch(declared, [claimed, *more])
             else:
+                lane.unit = 1
                 await self._run_one(declared, claimed)
             if claimed.deaths:
                 lane.suspect_ended()
