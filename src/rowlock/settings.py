@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     )
 
     buffer_max: Annotated[int, Field(ge=0, le=10_000)] = _setting(
-        "ROWLOCK_BUFFER_MAX", 500, "jobs claimed ahead, per queue and process, at most"
+        "ROWLOCK_BUFFER_MAX", 1_000, "jobs claimed ahead, per queue and process, at most"
     )
     settle_max: Count = _setting("ROWLOCK_SETTLE_MAX", 1_000, "jobs settled in one statement, at most")
     enqueue_max: Count = _setting("ROWLOCK_ENQUEUE_MAX", 2_000, "jobs enqueued in one statement, at most")

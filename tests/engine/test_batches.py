@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from conformance.builders import BEN
 from engine.conftest import MakeApp
-from engine.running import Log, drain, record
+from engine.running import Log, drain, record, soon, working
+from engine.watched import ALWAYS
 from rowlock import Backoff, FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, SettingsError, Snooze, Status
+from rowlock.storage.base import Store
 
 
 async def test_a_call_gets_up_to_n_jobs_in_order(make_app: MakeApp) -> None:
@@ -130,6 +134,61 @@ async def test_a_job_of_a_batch_may_complete_itself_in_a_transaction(app: Rowloc
     await drain(app)
     assert [(await record(app, receipt.job_id)).result for receipt in receipts] == ["0", "1", "2"]
     assert log.of("lease.lost") == []
+
+
+async def test_cancelling_one_job_of_a_batch_does_not_cancel_the_others(app: Rowlock) -> None:
+    entered = asyncio.Event()
+
+    @app.job("a", batch=10)
+    async def a(jobs: list[Job]) -> None:
+        if not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
+
+    receipts = await app.enqueue_many([("a", {})] * 3)
+    async with working(app):
+        await soon(app.store.next("hint of queue"))
+        await soon(entered.wait())
+        await app.cancel(receipts[1].job_id)
+        await soon(app.store.next("settle"))
+    await drain(app)
+    after = [await record(app, receipt.job_id) for receipt in receipts]
+    assert [job.status for job in after] == [Status.SUCCEEDED, Status.CANCELLED, Status.SUCCEEDED]
+    assert [job.attempts for job in after] == [1, 1, 1], "it was not their fault"
+
+
+async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    app = await make_app(heartbeat_ms=50, concurrency=1)
+    entered, calls = asyncio.Event(), []
+
+    @app.job("a", batch=10)
+    async def a(jobs: list[Job]) -> None:
+        calls.append([job.id for job in jobs])
+        if len(calls) == 1:
+            entered.set()
+            await asyncio.Event().wait()
+
+    short = await app.store.enqueue([app.engine.enqueuer.prepare("a", {})._replace(visibility_ms=1_000)])
+    long = await app.enqueue("a")
+    async with working(app):
+        await soon(entered.wait())
+        assert len(calls[0]) == 2
+        app.store.refuse("beat", ALWAYS)
+        with app.store.stalled("claim"), app.store.stalled("rescue"):
+            while True:
+                clock.advance(2)
+                if await store.rescue(10, {}):
+                    break
+            await store.claim("default", BEN, 1)
+        app.store.mend("beat")
+        await soon(app.store.next("settle"))
+        async with asyncio.timeout(5):
+            while (await record(app, long.job_id)).status is not Status.SUCCEEDED:
+                await app.store.next("beat")
+    lost = await record(app, short[0].job_id)
+    assert (lost.status, lost.lock_owner) == (Status.PROCESSING, BEN)
 
 
 async def test_a_batch_handler_takes_the_list_and_nothing_else(app: Rowlock) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import threading
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from conformance.stores import Rig
 from engine.conftest import MakeApp
-from engine.running import done, drain, record
+from engine.running import SECONDS, done, drain, record, soon, working
 from rowlock import Backoff, Job, Rowlock, Status
+from rowlock.storage.base import Store
 
 DEADLINE = 0.05
 
@@ -146,3 +152,76 @@ async def test_jobs_of_a_stopped_batch_each_fail_their_attempt(app: Rowlock) -> 
         after = await record(app, receipt.job_id)
         assert (after.status, after.attempts) == (Status.QUEUED, 1)
         assert "deadline" in (after.error or "")
+
+
+async def test_a_stop_that_comes_too_late_for_its_handler_harms_no_thread(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler returns in the very moment in which it is to be stopped."""
+    app = await make_app(concurrency=1)
+    release = threading.Event()
+
+    class Late:
+        """ctypes, with the handler's end between the look at its thread and the exception for it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(ctypes, name)
+
+        def c_ulong(self, thread: int) -> Any:
+            release.set()
+            time.sleep(0.1)  # as if the system had given the processor to the handler's thread
+            return ctypes.c_ulong(thread)
+
+    monkeypatch.setattr("rowlock.jobs.runner.ctypes", Late())
+
+    @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
+    def a(job: Job) -> None:
+        release.wait(SECONDS)
+
+    ran = asyncio.Semaphore(0)
+    loop = asyncio.get_running_loop()
+
+    @app.job("b")
+    def b(job: Job) -> None:
+        loop.call_soon_threadsafe(ran.release)
+
+    async with working(app):
+        await a.enqueue()
+        await soon(app.store.next("settle"))
+        for _ in range(3):
+            await b.enqueue()
+            await soon(ran.acquire())  # the one thread is still there
+
+
+async def test_a_deadline_while_a_transaction_begins_leaves_none_behind(app: Rowlock, rig: Rig, store: Store) -> None:
+    begun, ended, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    real = app.store.inner.transaction
+
+    @contextlib.asynccontextmanager
+    async def slow() -> AsyncIterator[Any]:
+        try:
+            async with real() as transaction:
+                begun.set()
+                await gate.wait()
+                yield transaction
+        finally:
+            ended.set()
+
+    monkey = {"transaction": slow}
+    vars(app.store).update(monkey)
+
+    @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
+    def a(job: Job) -> None:
+        with job.transaction():
+            pass
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(begun.wait())
+        await asyncio.sleep(0.5)  # the deadline passes, and the watchdog has seen it
+        gate.set()
+        await soon(ended.wait())
+        await soon(app.store.next("settle"))
+    assert (await record(app, job_id)).status is Status.FAILED
+    async with store.transaction():
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -164,6 +165,19 @@ async def test_stopping_again_and_again_under_load_loses_nothing(make_app: MakeA
     assert sorted(ran) == sorted(receipt.job_id for receipt in receipts)
     attempts = {(await record(app, receipt.job_id)).attempts for receipt in receipts[::10]}
     assert attempts == {1}
+
+
+async def test_a_stop_does_not_wait_for_a_claim_to_be_tried_again(make_app: MakeApp, store: Store) -> None:
+    app = await make_app()
+    app.job("a")(lambda job: None)
+    app.store.refuse("claim", 1_000)
+    async with working(app) as stop:
+        for _ in range(4):
+            await soon(app.store.next("claim refused"))  # by now it waits for a second between two
+        began = time.monotonic()
+        stop.set()
+    assert time.monotonic() - began < 0.7
+    assert await store.workers() == []
 
 
 async def test_a_stop_before_the_start_is_a_stop(make_app: MakeApp) -> None:

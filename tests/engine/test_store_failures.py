@@ -10,9 +10,10 @@ import pytest
 from conformance.builders import BEN
 from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon, take_over, working
-from rowlock import FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, Snooze, Status, StoreUnavailable
+from rowlock import FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, Snooze, Status, StoreError, StoreUnavailable
 from rowlock.clock import StoreClock
 from rowlock.storage.base import Store
+from rowlock.storage.records import Settlement
 
 
 @pytest.mark.parametrize("fault", ["refuse", "lose_reply"])
@@ -47,6 +48,29 @@ async def test_a_settlement_is_repeated_until_it_is_recorded_and_counts_once(
     told = [line["job"] for event in ("job.retried", "job.failed", "job.released") for line in log.of(event)]
     assert sorted(told) == sorted(receipts[how].job_id for how in ("retry", "dead", "snooze"))
     assert [line["jobs"] for line in log.of("job.succeeded")] == [[receipts["fine"].job_id]]
+
+
+async def test_an_outcome_that_the_store_refuses_harms_its_own_job_only(app: Rowlock, log: Log) -> None:
+    @app.job("a")
+    async def a(job: Job, number: int) -> str:
+        return "poison" if number == 3 else "fine"
+
+    settle = app.store.inner.settle
+
+    async def picky(owner: str, settlements: list[Settlement]) -> list[str]:
+        if any(settlement.result == '"poison"' for settlement in settlements):
+            raise StoreError("this result is not to my taste")
+        return await settle(owner, settlements)
+
+    app.store.inner.settle = picky
+    receipts = [await a.enqueue(number=number) for number in range(8)]
+    await drain(app)
+    for number, receipt in enumerate(receipts):
+        after = await record(app, receipt.job_id)
+        assert after.status is (Status.FAILED if number == 3 else Status.SUCCEEDED)
+        assert after.attempts == 1
+    assert [line["job"] for line in log.of("settle.refused")] == [receipts[3].job_id]
+    assert [line["job"] for line in log.of("job.failed")] == [receipts[3].job_id]
 
 
 async def test_a_lost_reply_does_not_hide_a_lease_that_was_really_lost(

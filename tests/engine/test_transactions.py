@@ -205,6 +205,21 @@ async def test_a_result_that_is_no_json_rolls_back(app: Rowlock, rig: Rig, ledge
     assert await ledger() == []
 
 
+async def test_a_result_has_the_limit_of_every_result(make_app: MakeApp, rig: Rig, ledger: Ledger) -> None:
+    app = await make_app(payload_bytes_max=1_000)
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        async with job.transaction() as tx:
+            await rig.write_ledger(tx, "not kept")
+            tx.result = "x" * 999
+
+    after = await done(app, (await a.enqueue()).job_id)
+    assert after.status is Status.FAILED
+    assert "1,001 bytes, the limit is 1,000" in (after.error or "")
+    assert await ledger() == []
+
+
 async def test_it_must_be_entered_and_knows_only_registered_types(app: Rowlock) -> None:
     @app.job("a")
     async def a(job: Job) -> None:

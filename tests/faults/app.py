@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from faults import mutants
 from faults.journal import Journal
@@ -102,7 +103,7 @@ async def die(job: Job, how: str) -> None:
 
 def _exhaust_memory() -> None:
     """As the kernel would do it: nothing can be had any more, and the process cannot go on."""
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + POISON_MEMORY_BYTES, resource.RLIM_INFINITY))
     kept: list[bytearray] = []
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -90,10 +91,8 @@ class Tree:
 
     def signal(self, number: signal.Signals) -> None:
         """To the whole group."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return
 
     def pause(self) -> None:
         self.signal(signal.SIGSTOP)
@@ -110,10 +109,8 @@ class Tree:
     def kill_worker(self, pid: int) -> float:
         """One worker process; returns the moment."""
         moment = self.killed[pid] = time.monotonic()
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         return moment
 
     def stop(self, seconds: float = 10.0) -> float:
@@ -212,4 +209,5 @@ def _plain_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("ROWLOCK_", "QUEUE_", "WORKER_", "IMPORT_", "JOB_", "DATABASE_", "FAULTS_", "PYTEST_"))
     }
-    return {**ours, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1"}
+    path = ":".join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    return {**ours, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

@@ -90,7 +90,7 @@ class Attack:
         ]
 
     def superseded(self) -> list[tuple[str, int]]:
-        """Attempts that came to their end after another had taken over, in a worker that lived to see it: (job, pid)."""
+        """Attempts that ended after another had taken over, in a worker that lived to see it: (job, pid)."""
         final = {job.id: job.lease for job in self.database.records().values()}
         killed = self.trees[0].killed | self.trees[1].killed
         return [

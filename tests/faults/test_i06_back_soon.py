@@ -1,4 +1,4 @@
-"""I6: a dead worker's jobs run again soon: at once where its supervisor lives, after their lease where that died too."""
+"""I6: a dead worker's jobs run again soon: at once where its supervisor lives, else when their lease has run out."""
 
 from __future__ import annotations
 

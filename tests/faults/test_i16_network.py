@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from faults.databases import PostgresDatabase
 from faults.pgbouncer import Pgbouncer, find_pgbouncer
-from faults.processes import TESTS, Fleet, Tree
+from faults.processes import TESTS, Fleet, Tree, _plain_environment
 from faults.producer import Producer
 from faults.proxy import Proxy
 from faults.until import after, until
@@ -181,9 +180,11 @@ def test_the_conformance_suite_holds_behind_a_pooler(selection: str, figure: Cal
     if find_pgbouncer() is None:
         pytest.skip("pgbouncer is not installed: sh tests/faults/get_pgbouncer.sh")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "faults.behind_pgbouncer", "-p", "no:cacheprovider", "-n0"]
-        + ["-m", "not long", "-k", selection, str(TESTS / "conformance")],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "faults.behind_pgbouncer", "-p", "no:cacheprovider", "-n0"),
+            *("-m", "not long", "-k", selection, str(TESTS / "conformance")),
+        ],
+        env=_plain_environment(),
         cwd=TESTS.parent,
         stdin=subprocess.DEVNULL,
         capture_output=True,

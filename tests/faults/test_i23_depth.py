@@ -88,8 +88,9 @@ async def test_a_claim_takes_no_longer_with_many_waiting_and_finished(
     deep = await claim_seconds(store)
     ratio = statistics.median(deep) / statistics.median(shallow)
     figure(
-        f"I23 {database.kind}: {depth:,} waiting + {depth:,} finished: claim of {CLAIM} takes "
-        f"{statistics.median(deep) * 1e3:.2f} ms, {ratio:.2f}x empty (p99 {p99(deep) * 1e3:.1f} / {p99(shallow) * 1e3:.1f} ms)"
+        f"I23 {database.kind}: {depth:,} waiting + {depth:,} finished: a claim of {CLAIM} takes "
+        f"{statistics.median(deep) * 1e3:.2f} ms, {ratio:.2f}x empty; "
+        f"p99 {p99(deep) * 1e3:.1f} ms, empty {p99(shallow) * 1e3:.1f} ms"
     )
     assert ratio <= ratio_max
 
@@ -107,7 +108,8 @@ def scans(session: Session, statement: str) -> dict[str, tuple[int, int]]:
     """
     session.execute(statement.encode())
     rows = session.execute(
-        "SELECT relname, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE schemaname = 'rowlock'"
+        "SELECT relname, seq_scan, coalesce(idx_tup_fetch, 0)"
+        " FROM pg_stat_xact_user_tables WHERE schemaname = 'rowlock'"
     ).fetchall()
     session.rollback()
     return {str(name): (int(walks), int(fetched)) for name, walks, fetched in rows}

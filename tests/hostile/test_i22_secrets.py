@@ -127,7 +127,7 @@ def secret_jobs() -> list[NewJob]:
     return [
         *(new("fail", {"text": message(canary()), "password": canary()}) for message in MESSAGES),
         new("strict", {"token": canary(), "nested": {"api_key": canary()}}),
-        new("strict", {"token": 1, "surprise": canary()}),
+        new("strict", {"token": 1, "surprising_secret": canary()}),
         new(
             "echo",
             {"api_key": canary(), "deep": [{"Authorization": f"Bearer {canary()}"}], "url": f"https://u:{canary()}@h/"},

@@ -149,10 +149,10 @@ class Lane:
         self._hungry.set()
         await waiter
 
-    def finished(self, type_name: str, seconds: float, settlement: Settlement) -> None:
+    def finished(self, type_name: str, settlement: Settlement) -> None:
         """A handler returned."""
-        self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
-        self._claimed_at.pop(settlement.job_id, None)
+        self._mean_seconds += 0.05 * (settlement[3] - self._mean_seconds)
+        self._claimed_at.pop(settlement[0], None)
         self.settler.add(settlement, type_name)
 
     def completed_by_itself(self, type_name: str, job_id: JobId) -> None:

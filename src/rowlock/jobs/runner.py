@@ -104,7 +104,7 @@ class Runner:
         else:
             if not job._settled:
                 seconds = time.monotonic() - began
-                lane.finished(declared.name, seconds, _success(claimed, seconds, text))
+                lane.finished(declared.name, _success(claimed, seconds, text))
             else:
                 lane.completed_by_itself(declared.name, claimed.id)
         self._end(1)
@@ -135,7 +135,7 @@ class Runner:
                 except BaseException as error:
                     await self._failed(declared, [job], error, seconds)
                 else:
-                    lane.finished(declared.name, seconds, _success(claimed, seconds, text))
+                    lane.finished(declared.name, _success(claimed, seconds, text))
         self._end(len(jobs))
 
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
@@ -162,8 +162,8 @@ class Runner:
         self.deadline = None if limit is None else now + limit
         index, begin = self._base, lane.slots.begin
         for claimed in batch:
-            begin(index, claimed.id, claimed.lease, now, self.deadline)
-            lane.started.append(claimed.id)
+            begin(index, claimed[0], claimed[1], now, self.deadline)
+            lane.started.append(claimed[0])
             index += 1
         return now
 

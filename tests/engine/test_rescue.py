@@ -1,0 +1,179 @@
+"""Rescue: the jobs of workers that are gone run again, and whoever was superseded changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from conformance.builders import BEN, put_and_take
+from engine.conftest import MakeApp
+from engine.running import Log, done, drain, record, soon, take_over, working
+from engine.watched import ALWAYS
+from rowlock import FakeClock, Job, Rowlock, Status
+from rowlock.storage.base import Store
+from rowlock.storage.records import Outcome, Settlement
+
+
+async def test_the_jobs_of_a_dead_worker_run_again(app: Rowlock, store: Store, clock: FakeClock, log: Log) -> None:
+    app.job("a")(lambda job: None)
+    dead = await put_and_take(store, owner=BEN, type="a", payload="{}")
+    await drain(app)
+    assert (await record(app, dead.id)).status is Status.PROCESSING
+    clock.advance(31)
+    after = await done(app, dead.id)
+    assert (after.status, after.attempts, after.lease) == (Status.SUCCEEDED, 2, 2)
+    (line,) = log.of("job.rescued")
+    assert (line["job"], line["owner"], line["status"]) == (dead.id, BEN, "queued")
+
+
+async def test_each_queue_has_its_own_visibility_and_rescue_delay(app: Rowlock, store: Store, clock: FakeClock) -> None:
+    app.queue("sync", visibility_seconds=600, rescue_delay_seconds=300)
+    app.job("a", queue="sync")(lambda job: None)
+    job_id = (await app.enqueue("a")).job_id
+    await store.claim("sync", BEN, 1)
+    clock.advance(599)
+    assert (await done(app, job_id)).status is Status.PROCESSING
+    clock.advance(2)
+    after = await done(app, job_id)
+    assert (after.status, (after.available_at - clock.now()).total_seconds()) == (Status.QUEUED, 300)
+    clock.advance(300)
+    assert (await done(app, job_id)).status is Status.SUCCEEDED
+
+
+async def test_a_lost_last_attempt_is_the_last(app: Rowlock, store: Store, clock: FakeClock, log: Log) -> None:
+    app.job("a")(lambda job: None)
+    job_id = (await app.enqueue("a", max_attempts=1)).job_id
+    await store.claim("default", BEN, 1)
+    clock.advance(31)
+    after = await done(app, job_id)
+    assert (after.status, after.attempts) == (Status.FAILED, 1)
+    assert [line["level"] for line in log.of("job.rescued")] == ["error"]
+
+
+async def test_a_running_worker_keeps_its_leases_however_long_the_handler_runs(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    app = await make_app(heartbeat_ms=50, rescue_ms=50)
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        entered.set()
+        await release.wait()
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(entered.wait())
+        for _ in range(5):
+            clock.advance(20)
+            await soon(app.store.next("beat"))
+            await soon(app.store.next("rescue"))
+        during = await record(app, job_id)
+        release.set()
+    assert (during.status, during.attempts) == (Status.PROCESSING, 1)
+    assert (await record(app, job_id)).status is Status.SUCCEEDED
+
+
+async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_recorded(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    app = await make_app(heartbeat_ms=50)
+    entered, stopped = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert job.cancelled
+            stopped.set()
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(entered.wait())
+        await take_over(app, store, clock, BEN)
+        app.store.mend("beat")
+        await soon(stopped.wait())
+    after = await record(app, job_id)
+    assert (after.status, after.lock_owner, after.lease) == (Status.PROCESSING, BEN, 2)
+
+
+async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    """As after a laptop's sleep: the only worker rescues its own job, and runs it beside the old attempt."""
+    app = await make_app(concurrency=2, heartbeat_ms=20, rescue_ms=20, poll_ms=20)
+    entered, first_stopped, second_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> str:
+        if job.attempt > 1:
+            await first_stopped.wait()
+            second_ended.set()
+            return "second"
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert job.cancelled
+            first_stopped.set()
+        return "first"
+
+    job_id = (await a.enqueue()).job_id
+    async with working(app):
+        await soon(entered.wait())
+        app.store.refuse("beat", ALWAYS)
+        clock.advance(31)
+        await soon(app.store.next("claim", bool))
+        app.store.mend("beat")
+        await soon(first_stopped.wait())
+        await soon(second_ended.wait())
+        await soon(app.store.next("settle"))
+        for _ in range(3):
+            await soon(app.store.next("beat"))
+        after = await record(app, job_id)
+    assert (after.status, after.result, after.attempts, after.lease) == (Status.SUCCEEDED, '"second"', 2, 2)
+
+
+async def test_jobs_whose_process_died_run_one_at_a_time_beside_the_others(make_app: MakeApp, store: Store) -> None:
+    app = await make_app(concurrency=4)
+    suspects, at_once, order = 0, 0, []
+    for queue in ("one", "two"):
+
+        @app.job(f"on.{queue}", queue=queue)
+        async def work(job: Job, suspect: bool) -> None:
+            nonlocal suspects, at_once
+            order.append((job.queue, suspect))
+            if suspect:
+                suspects += 1
+                at_once = max(at_once, suspects)
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                suspects -= 1
+
+        await app.enqueue_many([(f"on.{queue}", {"suspect": True})] * 5)
+        for claimed in await store.claim(queue, BEN, 10):
+            assert await store.settle(BEN, [Settlement(claimed.id, claimed.lease, Outcome.CRASH, error="died")]) == []
+        await app.enqueue_many([(f"on.{queue}", {"suspect": False})] * 5)
+    await drain(app)
+    assert len(order) == 20
+    assert at_once == 1
+    assert (await app.store.counts())[Status.SUCCEEDED] == 20
+
+
+async def test_a_job_whose_process_died_is_a_batch_of_its_own(make_app: MakeApp, store: Store) -> None:
+    app = await make_app(concurrency=2)
+    sizes: list[tuple[int, int]] = []
+
+    @app.job("a", batch=10)
+    async def a(jobs: list[Job]) -> None:
+        dead = sum(bool(job.payload["dead"]) for job in jobs)
+        sizes.append((len(jobs), dead))
+
+    await app.enqueue_many([("a", {"dead": True})] * 2)
+    for claimed in await store.claim("default", BEN, 10):
+        await store.settle(BEN, [Settlement(claimed.id, claimed.lease, Outcome.CRASH, error="died")])
+    await app.enqueue_many([("a", {"dead": False})] * 6)
+    await drain(app)
+    assert sum(number for number, _ in sizes) == 8
+    assert [size for size in sizes if size[1]] == [(1, 1), (1, 1)]
