@@ -15,7 +15,7 @@ from conformance.conftest import clock, pytest_generate_tests, resource, rig, st
 from conformance.stores import Rig
 from engine.running import Log
 from engine.watched import WatchedStore
-from rowlock import FakeClock, Rowlock
+from rowlock import FakeClock, Rowlock, Unique
 from rowlock.observe import logs
 from rowlock.settings import Settings, load
 from rowlock.storage.base import Store
@@ -74,3 +74,11 @@ async def make_app(rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest
 @pytest.fixture
 async def app(make_app: MakeApp) -> Rowlock:
     return await make_app()
+
+
+@pytest.fixture
+async def open_app(app: Rowlock) -> Rowlock:
+    """An application with a type that takes anything."""
+    app.job("a")(lambda job: None)
+    app.job("once", unique=Unique.forever())(lambda job: None)
+    return app

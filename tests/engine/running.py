@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from engine.watched import ALWAYS, WatchedStore
-from rowlock import FakeClock, JobRecord, Rowlock
+from rowlock import FakeClock, JobRecord, Rowlock, Status
 from rowlock.storage.base import Store
 from rowlock.storage.records import Claimed
 
@@ -67,6 +67,12 @@ async def record(app: Rowlock, job_id: str) -> JobRecord:
     found = await app.get(job_id)
     assert found is not None
     return found
+
+
+def waits(after: JobRecord, clock: FakeClock) -> float:
+    """In how many seconds a job is available again."""
+    assert after.status is Status.QUEUED
+    return round((after.available_at - clock.now()).total_seconds(), 3)
 
 
 class Log:

@@ -18,13 +18,14 @@ from rowlock.jobs.registry import JobType
 from rowlock.jobs.runner import Runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
-from rowlock.jobs.verdict import ShuttingDown, deadline_error
+from rowlock.jobs.verdict import ShuttingDown, deadline_error, on_trial
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 _HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
+_SUSPECT_SECONDS = 10.0  # before a job that must run alone, and could not, is tried again
 _DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -38,10 +39,16 @@ class LaneSize:
 
 @dataclass(slots=True)
 class Suspects:
-    """What the lanes of a process share about jobs whose process died: at most one of them runs."""
+    """What the lanes of a process share about jobs that one more death would condemn: each of them runs alone."""
 
+    busy: Callable[[], bool]  # whether anything runs in this process
     on_end: Callable[[], None]
-    running: bool = False
+    alone: bool = False  # one runs
+    waiting: int = 0  # how many there are, the running one included
+
+    @property
+    def active(self) -> bool:
+        return self.waiting > 0
 
 
 class Lane:
@@ -79,7 +86,7 @@ class Lane:
         self.resting = False
         self.started: list[JobId] = []  # since the last line about it
         self._buffer: deque[Claimed] = deque()
-        self._aside: deque[Claimed] = deque()  # suspects, while another one runs
+        self._aside: deque[Claimed] = deque()  # suspects, until nothing else runs; the running one stays first
         self.suspects = suspects
         self._claimed_at: dict[JobId, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -100,36 +107,41 @@ class Lane:
     # -- runners' side -----------------------------------------------------------------------------
 
     def take(self) -> Claimed | None:
-        """The next job, or None. Of jobs whose process died before, one runs at a time, so that a death tells."""
-        if self._aside and not self.suspects.running:
-            return self._suspect(self._aside.popleft())
-        while self._buffer:
-            claimed = self._buffer.popleft()
-            if not claimed.deaths:
-                break
-            if not self.suspects.running:
-                return self._suspect(claimed)
-            self._aside.append(claimed)
-        else:
+        """The next job, or None."""
+        if self.suspects.active:
+            return self._take_alone()
+        if not self._buffer:
             return None
+        claimed = self._buffer.popleft()
+        if claimed[4] and on_trial(claimed[4], self.settings.deaths_max):
+            self._aside.append(claimed)
+            self.suspects.waiting += 1
+            return self._take_alone()
         self._took_at = time.monotonic()
         if len(self._buffer) * 2 <= self._ahead and not self._hungry.is_set():
             self._hungry.set()
         return claimed
 
-    def _suspect(self, claimed: Claimed) -> Claimed:
-        self.suspects.running = True
+    def _take_alone(self) -> Claimed | None:
+        """A job that one more death would condemn, once nothing else runs; until it has ended nothing else starts."""
+        suspects = self.suspects
+        if suspects.alone or not self._aside or suspects.busy():
+            return None
+        suspects.alone = True
         self._took_at = time.monotonic()
-        return claimed
+        return self._aside[0]
 
     def suspect_ended(self) -> None:
-        """The next one may start, in whichever lane."""
-        self.suspects.running = False
+        """The others may start again."""
+        if self.suspects.alone:
+            self.suspects.alone = False
+            self._aside.popleft()
+            self.suspects.waiting -= 1
         self.suspects.on_end()
 
     def nudge(self) -> None:
-        """Wake a runner for a suspect that was put aside."""
-        if self._aside and self._waiters:
+        """Wake the runners that waited for a suspect."""
+        for _ in range(min(len(self._waiters), len(self._buffer) + len(self._aside))):
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -137,7 +149,7 @@ class Lane:
     def take_more(self, type_name: str, most: int) -> list[Claimed]:
         """Further jobs of the same type, in order, up to the first of another type."""
         more: list[Claimed] = []
-        while len(more) < most and self._buffer and self._buffer[0].type == type_name and not self._buffer[0].deaths:
+        while len(more) < most and self._buffer and self._buffer[0][6] == type_name and not self._buffer[0][4]:
             more.append(self._buffer.popleft())
         if more:
             self._hungry.set()
@@ -167,7 +179,11 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        return bool(self._buffer) or bool(self._aside) or any(runner.current for runner in self.runners)
+        return bool(self._buffer) or bool(self._aside) or self.running
+
+    @property
+    def running(self) -> bool:
+        return any(runner.current for runner in self.runners)
 
     # -- the store's side --------------------------------------------------------------------------
 
@@ -218,6 +234,8 @@ class Lane:
 
     def _room(self) -> int:
         """How many to ask for: free runners, and as many ahead as will start soon; 0 until half of those are used."""
+        if self.suspects.active:
+            return 0
         ahead = self._ahead = min(self._ahead, self._ahead_max())
         free = min(len(self._waiters), self.size.concurrency)
         if free == 0 and len(self._buffer) * 2 > ahead:
@@ -260,7 +278,7 @@ class Lane:
             if runner.deadline is not None and now > runner.deadline and runner.current:
                 declared = self.types[runner.current[0].type]
                 runner.stop(deadline_error(declared.deadline_seconds or 0))
-        if (self._buffer or self._aside) and now - self._took_at > _STALE_SECONDS:
+        if (self._buffer or (self._aside and not self.suspects.alone)) and now - self._took_at > _STALE_SECONDS:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
             self.release_buffer("it was claimed ahead and did not start in time")
@@ -273,21 +291,25 @@ class Lane:
 
     def release_buffer(self, reason: str) -> None:
         """Give back every job that has not started."""
-        waiting = [*self._aside, *self._buffer]
+        waiting = list(self._buffer)
         self._buffer.clear()
-        self._aside.clear()
         self.give_back(waiting, reason)
+        kept = 1 if self._aside and self.suspects.alone else 0
+        suspects = list(self._aside)[kept:]
+        for suspect in suspects:
+            self._remove(suspect)
+        self.give_back(suspects, "it must run alone, and this process is busy", _SUSPECT_SECONDS)
 
-    def give_back(self, jobs: Sequence[Claimed], reason: str) -> None:
+    def give_back(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
         """Return jobs with their attempt not spent."""
         if jobs:
             self.log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
         for job in jobs:
-            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE), job.type)
+            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE, delay_seconds=delay_seconds), job.type)
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
-        for waiting in [*self._aside, *self._buffer]:
+        for waiting in self._waiting():
             lease = held.get(waiting.id)
             if lease is not None and lease.lease == waiting.lease:
                 if lease.cancel_requested:
@@ -306,8 +328,17 @@ class Lane:
                 elif since < asked_at and not job._settled:
                     runner.stop(LeaseLost("the lease of this job was lost"))
 
+    def _waiting(self) -> list[Claimed]:
+        """What is claimed and has not started."""
+        started = 1 if self._aside and self.suspects.alone else 0
+        return [*list(self._aside)[started:], *self._buffer]
+
     def _remove(self, waiting: Claimed) -> None:
-        (self._aside if waiting in self._aside else self._buffer).remove(waiting)
+        if waiting in self._aside:
+            self._aside.remove(waiting)
+            self.suspects.waiting -= 1
+        else:
+            self._buffer.remove(waiting)
 
     def _drop(self, waiting: Claimed, reason: str) -> None:
         self._remove(waiting)
@@ -319,7 +350,7 @@ class Lane:
 
     def cancel(self, job_id: JobId) -> None:
         """Someone asked for it: stop it, or do not even start it."""
-        for waiting in [job for job in (*self._aside, *self._buffer) if job.id == job_id]:
+        for waiting in [job for job in self._waiting() if job.id == job_id]:
             self._drop(waiting, "cancelled before it started")
         for runner in self.runners:
             if any(job.id == job_id for job in runner.current):

@@ -58,7 +58,7 @@ class Runner:
             else:
                 lane.unit = 1
                 await self._run_one(declared, claimed)
-            if claimed.deaths:
+            if lane.suspects.active:
                 lane.suspect_ended()
             turns += 1
             if turns % _YIELD_EVERY == 0:

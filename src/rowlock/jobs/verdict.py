@@ -63,11 +63,11 @@ def after_death(
 ) -> list[Settlement]:
     """How the attempts end that a process held when it died.
 
-    What had not begun goes back. Of what ran, the culprit is whoever ran alone, or was a suspect already (of those at
-    most one runs at a time); where that says nothing, all are suspects from now on, and no attempt is spent.
+    What had not begun goes back. Whoever ran alone is the culprit; where several ran, all are suspects: the death
+    counts for each, the attempt for none, and who has been a suspect too often runs alone the next time.
     """
     ran = [lease for lease in held if (lease.job_id, lease.lease) in begun]
-    culprits = ran if len(ran) == 1 else [lease for lease in ran if lease.deaths]
+    culprits = ran if len(ran) == 1 else []
     ends = []
     for lease in held:
         if lease in culprits:
@@ -77,6 +77,11 @@ def after_death(
         else:
             ends.append(Settlement(lease.job_id, lease.lease, Outcome.RELEASE))
     return ends
+
+
+def on_trial(deaths: int, deaths_max: int) -> bool:
+    """Whether the next death would condemn this job: then it runs alone in its process, so that it is fair."""
+    return deaths >= max(1, deaths_max - 1)
 
 
 def _of_culprit(lease: Held, deaths_max: int, reason: str) -> Settlement:

@@ -56,7 +56,7 @@ class WorkerProcess:
         self._rested = asyncio.Event()
         self._stop = asyncio.Event()
         self._lanes: list[Lane] = []
-        suspects = Suspects(self._nudge)
+        suspects = Suspects(lambda: any(lane.running for lane in self._lanes), self._nudge)
         first = 0
         for queue, size in zip(queues, sizes, strict=True):
             context = Context(engine.store, self.record.id, queue, engine.enqueuer, asyncio.get_running_loop())
