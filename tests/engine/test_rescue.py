@@ -10,7 +10,6 @@ from engine.running import Log, done, drain, record, soon, take_over, working
 from engine.watched import ALWAYS
 from rowlock import FakeClock, Job, Rowlock, Status
 from rowlock.storage.base import Store
-from rowlock.storage.records import Outcome, Settlement
 
 
 async def test_the_jobs_of_a_dead_worker_run_again(app: Rowlock, store: Store, clock: FakeClock, log: Log) -> None:
@@ -133,47 +132,3 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
             await soon(app.store.next("beat"))
         after = await record(app, job_id)
     assert (after.status, after.result, after.attempts, after.lease) == (Status.SUCCEEDED, '"second"', 2, 2)
-
-
-async def test_jobs_whose_process_died_run_one_at_a_time_beside_the_others(make_app: MakeApp, store: Store) -> None:
-    app = await make_app(concurrency=4)
-    suspects, at_once, order = 0, 0, []
-    for queue in ("one", "two"):
-
-        @app.job(f"on.{queue}", queue=queue)
-        async def work(job: Job, suspect: bool) -> None:
-            nonlocal suspects, at_once
-            order.append((job.queue, suspect))
-            if suspect:
-                suspects += 1
-                at_once = max(at_once, suspects)
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                suspects -= 1
-
-        await app.enqueue_many([(f"on.{queue}", {"suspect": True})] * 5)
-        for claimed in await store.claim(queue, BEN, 10):
-            assert await store.settle(BEN, [Settlement(claimed.id, claimed.lease, Outcome.CRASH, error="died")]) == []
-        await app.enqueue_many([(f"on.{queue}", {"suspect": False})] * 5)
-    await drain(app)
-    assert len(order) == 20
-    assert at_once == 1
-    assert (await app.store.counts())[Status.SUCCEEDED] == 20
-
-
-async def test_a_job_whose_process_died_is_a_batch_of_its_own(make_app: MakeApp, store: Store) -> None:
-    app = await make_app(concurrency=2)
-    sizes: list[tuple[int, int]] = []
-
-    @app.job("a", batch=10)
-    async def a(jobs: list[Job]) -> None:
-        dead = sum(bool(job.payload["dead"]) for job in jobs)
-        sizes.append((len(jobs), dead))
-
-    await app.enqueue_many([("a", {"dead": True})] * 2)
-    for claimed in await store.claim("default", BEN, 10):
-        await store.settle(BEN, [Settlement(claimed.id, claimed.lease, Outcome.CRASH, error="died")])
-    await app.enqueue_many([("a", {"dead": False})] * 6)
-    await drain(app)
-    assert sum(number for number, _ in sizes) == 8
-    assert [size for size in sizes if size[1]] == [(1, 1), (1, 1)]

@@ -43,9 +43,9 @@ class Database(ABC):
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What a query finds; tables are named with `{}` before them for the schema."""
 
-    @abstractmethod
-    def dump(self) -> str:
-        """Everything in the store, as text."""
+    def writable(self) -> bool:
+        """Whether nobody keeps all others from writing."""
+        return True
 
     def records(self, where: str = "true") -> dict[str, Record]:
         rows = self.rows(f"SELECT {_COLUMNS} FROM {{}}all_jobs WHERE {where}")
@@ -80,9 +80,16 @@ class SqliteDatabase(Database):
         finally:
             connection.close()
 
-    def dump(self) -> str:
-        tables = [name for (name,) in self.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return "\n".join(repr(row) for table in tables for row in self.rows(f"SELECT * FROM {table}"))
+    def writable(self) -> bool:
+        connection = apsw.Connection(str(self.path))
+        try:
+            connection.set_busy_timeout(200)
+            connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+        except apsw.BusyError:
+            return False
+        finally:
+            connection.close()
+        return True
 
 
 class PostgresDatabase(Database):
@@ -102,10 +109,6 @@ class PostgresDatabase(Database):
 
     def run(self, statement: str) -> None:
         self.rows(statement)
-
-    def dump(self) -> str:
-        tables = [name for (name,) in self.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'rowlock'")]
-        return "\n".join(str(row[0]) for table in tables for row in self.rows(f"SELECT t::text FROM {{}}{table} t"))
 
     def change_function(self, name: str, change: Callable[[str], str]) -> None:
         """Replace a function of the schema by a changed copy; fails when the change changes nothing."""

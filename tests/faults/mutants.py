@@ -14,6 +14,7 @@ from rowlock.errors import StoreError
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.supervisor import Supervisor
 from rowlock.storage.postgres import PostgresStore
+from rowlock.storage.postgres.connection import Connections
 from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
 from rowlock.storage.sqlite import SqliteStore
 from rowlock.storage.sqlite import settle as sqlite_settle
@@ -113,6 +114,15 @@ def no_rescue() -> None:
     Supervisor._clean_up = nothing  # type: ignore[method-assign,assignment]
 
 
+def session_state() -> None:
+    """Prepared statements are expected where they were left: in the same session."""
+
+    async def no_pooler(_: Any) -> bool:
+        return False
+
+    Connections._behind_pooler = no_pooler  # type: ignore[method-assign,assignment]
+
+
 def _sqlite_statement(name: str, old: str, new: str) -> None:
     found: Any = statements("sqlite")
     assert old in found[name], f"the guard of {name} was not found: has it been rewritten?"
@@ -143,5 +153,6 @@ def rescue_is_free() -> None:
 
 
 _MUTANTS = {
-    change.__name__: change for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id, rescue_is_free)
+    change.__name__: change
+    for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id, rescue_is_free, session_state)
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -63,7 +64,9 @@ class Attack:
                     producer.put(type_name, 4, seconds=self.rng.uniform(0.2, 0.4), again=AGAIN_SECONDS)
             if self._running_in(tree):
                 tree.pause()
-                if held := self._running_in(tree) & self._held():
+                # Stopped in the middle of a write, a process keeps SQLite's one write lock, and nobody can take over.
+                held = self._running_in(tree) & self._held() if self.database.writable() else None
+                if held:
                     return held
                 tree.resume()
         raise AssertionError(f"it never ran a job:\n{tree.tail()}")
@@ -130,10 +133,15 @@ def test_the_attack_notices_that_the_lease_has_left_the_guard(
     database: Database, fleet: Fleet, rng: random.Random
 ) -> None:
     if isinstance(database, PostgresDatabase):
-        guard = " AND x.lease = u.lease AND x.owner = _owner"
-        database.change_function("settle", lambda text: text.replace(guard, ""))
+        database.change_function("settle", settle_by_id)
         attack = Attack(fleet, database, rng)
     else:
         attack = Attack(fleet, database, rng, mutant="settle_by_id")
     attack.run(1)
     assert attack.stale_settlements() or set(attack.superseded()) - attack.seen_as_lost()
+
+
+def settle_by_id(settle: str) -> str:
+    """Without lease and owner, as eight of eleven well-known queues do it."""
+    unguarded = re.sub(r"AND r\.owner = _owner\s+AND \(\(r\.job_id, r\.lease\) IN .*? IS TRUE", "", settle)
+    return unguarded.replace("t.id = g.job_id AND t.lease = g.lease", "t.id = g.job_id")

@@ -147,7 +147,7 @@ async def test_the_claim_uses_its_index_whatever_the_statistics_say(
     unswept: PostgresDatabase, postgres_store: Store, limit_key: str | None
 ) -> None:
     store = postgres_store
-    await store.define_limits([Limit("far", concurrency=CLAIM)])
+    await store.define_limits([Limit("far", concurrency=TOGETHER)])
 
     def check(kept: Session) -> None:
         """In a session that has planned long ago, and in a new one."""
@@ -161,7 +161,7 @@ async def test_the_claim_uses_its_index_whatever_the_statistics_say(
         check(kept)  # deep, the statistics say empty
         unswept.run("ANALYZE")
         check(kept)  # deep, and known to be
-        await finish(store, SHORT, at_once=TOGETHER if limit_key is None else CLAIM * 1_000)
+        await finish(store, SHORT)
         unswept.run("ANALYZE")
         check(kept)  # empty and bloated, analysed at the worst moment
         await put(store, SHORT, limit_key=limit_key)

@@ -6,8 +6,6 @@ import asyncio
 import base64
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,15 @@ import psycopg
 import pytest
 
 from faults.databases import Database, PostgresDatabase
-from faults.processes import Fleet, Tree, _plain_environment
+from faults.processes import Fleet, Tree
 from faults.until import until
+from hostile.commands import APP, command
 from rowlock.clock import StoreClock
 from rowlock.ids import uuid7
 from rowlock.settings import load
 from rowlock.storage.base import Store
 from rowlock.storage.open import open_store
 from rowlock.storage.records import JobFilter, NewJob, OnConflict, Outcome, Settlement, UniqueKey, Worker
-
-APP = "hostile.app:app"
 
 
 class Bomb:
@@ -207,17 +204,6 @@ def test_a_notification_is_a_hint_and_nothing_else(
 TERMINAL = ["\x1b[2J\x1b]0;owned\x07", "[red]x[/nonsense]", "[link=http://x]y[/link]", "a\rb\x08c", "\x9b31m", "\u202e"]
 
 
-def command(database: Database, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rowlock", *arguments, "--app", APP, "--database", database.url],
-        env={**_plain_environment(), **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-
-
 def assert_harmless(output: str) -> None:
     assert not {char for char in output if char != "\n" and not char.isprintable()}, repr(output)
 
@@ -231,25 +217,28 @@ def test_what_people_read_on_a_terminal_is_harmless_to_it(sqlite_database: Datab
         sqlite_database, ready=False, app=APP, ROWLOCK_LOG_FORMAT="text", ROWLOCK_LOG_LEVEL="debug", **environment
     )
     until(lambda: sqlite_database.waiting() == 0, 30, tree.tail)
-    listed = command(sqlite_database, "jobs", "list", "--limit", "100", **environment)
-    shown = command(sqlite_database, "jobs", "show", jobs[0].id, **environment)
-    assert (listed.returncode, shown.returncode) == (0, 0), listed.stderr + shown.stderr
-    assert "[red]x[/nonsense]" in listed.stdout
-    assert_harmless(listed.stdout + listed.stderr)
-    assert_harmless(shown.stdout + shown.stderr)
+    listed = command("jobs", "list", "--limit", "100", url=sqlite_database.url, **environment)
+    assert "[red]x[/nonsense]" in listed.out
+    shown = [command("jobs", "show", job.id, url=sqlite_database.url, **environment) for job in jobs]
+    for done in (listed, *shown, command("dead", "list", url=sqlite_database.url, **environment)):
+        assert done.code == 0, done.err
+        assert_harmless(done.said)
     assert_harmless(tree.log.read_text())
     assert not mark.exists()
 
 
 def test_arguments_of_the_command_line_are_data(sqlite_database: Database, mark: Path) -> None:
-    environment = {"HOSTILE_MARK": str(mark)}
-    listed = command(sqlite_database, "jobs", "list", "--type", SQL[0], "--queue", CODE[2], "--json", **environment)
-    assert (listed.returncode, json.loads(listed.stdout)["jobs"]) == (0, [])
-    shown = command(sqlite_database, "jobs", "show", SQL[1], **environment)
-    assert shown.returncode == 1
-    assert "Traceback" not in shown.stderr
-    added = command(sqlite_database, "enqueue", CODE[0], "--payload", json.dumps({"x": CODE[2]}), **environment)
-    assert added.returncode in (0, 2), added.stderr
+    url, environment = sqlite_database.url, {"HOSTILE_MARK": str(mark)}
+    for text in NAMES:
+        listed = command("jobs", "list", f"--type={text}", f"--queue={text}", "--json", url=url, **environment)
+        assert (listed.code, json.loads(listed.out)["jobs"]) == (0, [])
+        shown = command("jobs", "show", "--", text, url=url, **environment)
+        assert shown.code in (1, 2)
+        assert "Traceback" not in shown.err
+        added = command(
+            "enqueue", f"--payload={json.dumps({'x': text})}", f"--unique-key={text}", text, url=url, **environment
+        )
+        assert added.code in (0, 2), added.err
     assert not mark.exists()
 
 

@@ -20,6 +20,7 @@ class Context:
     queue: str
     enqueuer: Enqueuer
     loop: asyncio.AbstractEventLoop
+    result_bytes_max: int = 1_048_576
     leased: bool = True  # False in resilient mode: there is no job in the store to settle
     reports: dict[JobId, Progress] = field(default_factory=dict)  # the latest of each job, not yet written
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -92,6 +93,7 @@ class Lane:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._wake = asyncio.Event()
         self._hungry = asyncio.Event()
+        self._closing = asyncio.Event()
         self._took_at = time.monotonic()
         self._mean_seconds = _HORIZON_SECONDS
         self._ahead = size.concurrency
@@ -172,6 +174,10 @@ class Lane:
         self._claimed_at.pop(job_id, None)
         self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
 
+    def forget(self, job_id: JobId) -> None:
+        """Its lease is another's."""
+        self._claimed_at.pop(job_id, None)
+
     def settle(self, settlement: Settlement, type_name: str) -> None:
         """A handler raised, or a job is given back."""
         self._claimed_at.pop(settlement.job_id, None)
@@ -210,7 +216,9 @@ class Lane:
                 failures += 1
                 self.log.warning("claim.delayed", queue=self.context.queue, reason=str(error), retry_in_seconds=delay)
                 self.claiming_since = math.inf
-                await asyncio.sleep(delay)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._closing.wait()
                 continue
             self.claiming_since = math.inf
             failures = 0
@@ -324,9 +332,9 @@ class Lane:
                 since = self._claimed_at.get(job.id, (0, asked_at))[1]
                 if lease is not None and lease.lease == job.lease:
                     if lease.cancel_requested:
-                        runner.stop(JobCancelled("cancelled while it ran"))
+                        runner.stop(JobCancelled("cancelled while it ran"), job)
                 elif since < asked_at and not job._settled:
-                    runner.stop(LeaseLost("the lease of this job was lost"))
+                    runner.stop(LeaseLost("the lease of this job was lost"), job)
 
     def _waiting(self) -> list[Claimed]:
         """What is claimed and has not started."""
@@ -353,14 +361,16 @@ class Lane:
         for waiting in [job for job in self._waiting() if job.id == job_id]:
             self._drop(waiting, "cancelled before it started")
         for runner in self.runners:
-            if any(job.id == job_id for job in runner.current):
-                runner.stop(JobCancelled("cancelled while it ran"))
+            for job in runner.current:
+                if job.id == job_id:
+                    runner.stop(JobCancelled("cancelled while it ran"), job)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Claim no more, and give back what has not started."""
         self.closed = True
+        self._closing.set()
         self.release_buffer("the worker is stopping")
         self._hungry.set()
         self._wake.set()

@@ -45,6 +45,14 @@ def _refuse_nan(value: object, what: str) -> None:
         raise BadPayload(f"{what}: not JSON: {error}") from None
 
 
+def encode_result(result: object, type_name: str, bytes_max: int) -> str:
+    """JSON text of what a handler gave; raises BadPayload where it is not JSON, or too much of it."""
+    text = dumps(result, f"result of {type_name}")
+    if len(text) > bytes_max:
+        raise BadPayload(f"the result of {type_name} is {len(text):,} bytes, the limit is {bytes_max:,}")
+    return text.decode()
+
+
 def loads(text: str | bytes) -> Any:
     return orjson.loads(text)
 

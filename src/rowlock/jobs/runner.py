@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rowlock.errors import BadPayload, RateLimited, StoreError, UnknownJobType
 from rowlock.jobs.isolate import Isolated
 from rowlock.jobs.job import Job
-from rowlock.jobs.payload import dumps
+from rowlock.jobs.payload import encode_result
 from rowlock.jobs.registry import JobType
-from rowlock.jobs.verdict import after_error
+from rowlock.jobs.verdict import ShuttingDown, after_error
 from rowlock.observe import trace
 from rowlock.storage.records import Claimed, Outcome, Settlement
 
@@ -37,7 +37,9 @@ class Runner:
         self.current: list[Job] = []
         self.deadline: float | None = None
         self._stop_reason: BaseException | None = None
+        self._stop_target: Job | None = None
         self._thread: int | None = None
+        self._hand_over = threading.Lock()  # an exception must not hit a thread that has left its handler
         self._in_handler = False
 
     async def run(self) -> None:
@@ -64,16 +66,18 @@ class Runner:
             if turns % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
-    def stop(self, reason: BaseException) -> None:
-        """Stop what runs now: cancel an async handler, raise in the thread of a plain one."""
+    def stop(self, reason: BaseException, target: Job | None = None) -> None:
+        """Stop what runs now, for one job of the call or for all: cancel an async handler, raise in a plain one."""
         if not self._in_handler or self._stop_reason is not None:
             return
-        self._stop_reason = reason
+        self._stop_reason, self._stop_target = reason, target
         for job in self.current:
             job._stop_reason = reason
-        if self._thread is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(type(reason)))
-        elif self.task is not None:
+        with self._hand_over:
+            thread = self._thread
+            if thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(type(reason)))
+        if thread is None and self.task is not None:
             self.task.cancel()
 
     async def _run_one(self, declared: JobType | None, claimed: Claimed) -> None:
@@ -98,7 +102,7 @@ class Runner:
             if job._stopped and not job._settled:
                 assert self._stop_reason is not None
                 raise self._stop_reason
-            text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
+            text = None if result is None else encode_result(result, claimed.type, lane.context.result_bytes_max)
         except BaseException as error:
             await self._failed(declared, [job], self._cause(error), time.monotonic() - began)
         else:
@@ -131,7 +135,9 @@ class Runner:
                         raise self._stop_reason
                     if isinstance(result, BaseException):
                         raise result
-                    text = None if result is None else _result(result, claimed, lane.settings.payload_bytes_max)
+                    text = (
+                        None if result is None else encode_result(result, claimed.type, lane.context.result_bytes_max)
+                    )
                 except BaseException as error:
                     await self._failed(declared, [job], error, seconds)
                 else:
@@ -148,7 +154,8 @@ class Runner:
             try:
                 return declared.handler(first, **given)
             finally:
-                self._thread = None
+                with self._hand_over:
+                    self._thread = None
 
         context = copy_context()
         result = await asyncio.get_running_loop().run_in_executor(self._lane.threads, context.run, in_thread)
@@ -173,7 +180,8 @@ class Runner:
         self.current = []
         self.deadline = None
         self._in_handler = False
-        self._stop_reason = None
+        self._stop_reason = self._stop_target = None
+        self._thread = None
 
     def _cause(self, error: BaseException) -> BaseException:
         """Why the handler ended: our reason to stop it, where there was one, or its own."""
@@ -209,26 +217,23 @@ class Runner:
             if job._settled:
                 lane.completed_by_itself(job.type, job.id)
                 continue
-            if isinstance(error, RateLimited):
-                lane.settler.pause_key(error.key, error.wait_seconds(now))
-            settlement = self._verdict(job, declared, error, seconds, now)
+            cause = error
+            if error is self._stop_reason and self._stop_target not in (None, job):
+                cause = ShuttingDown("another job of its batch was stopped")
+            if isinstance(cause, RateLimited):
+                lane.settler.pause_key(cause.key, cause.wait_seconds(now))
+            settlement = self._verdict(job, declared, cause, seconds, now)
             if settlement is None:
-                lane.log.warning("lease.lost", jobs=[job.id], reason=str(error))
+                lane.forget(job.id)
+                lane.log.warning("lease.lost", jobs=[job.id], reason=str(cause))
             else:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
-                    lane.log.debug("job.error", job=job.id, type=job.type, exc_info=error)
+                    lane.log.debug("job.error", job=job.id, type=job.type, exc_info=cause)
                 elif settlement.outcome == Outcome.RELEASE and settlement.error is None:
-                    lane.log.info("job.released", jobs=[job.id], reason=str(error))
+                    lane.log.info("job.released", jobs=[job.id], reason=str(cause))
                 lane.settle(settlement, job.type)
 
 
 def _success(claimed: Claimed, seconds: float, text: str | None) -> Settlement:
     # A plain tuple.__new__: the named constructor would cost as much as the rest of the settlement.
     return tuple.__new__(Settlement, (claimed[0], claimed[1], 1, seconds, 0.0, text, None))
-
-
-def _result(result: Any, claimed: Claimed, bytes_max: int) -> str:
-    text = dumps(result, f"result of {claimed.type}")
-    if len(text) > bytes_max:
-        raise BadPayload(f"the result of {claimed.type} is {len(text):,} bytes, the limit is {bytes_max:,}")
-    return text.decode()

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import JobError, LeaseLost
-from rowlock.jobs.payload import dumps
+from rowlock.jobs.payload import encode_result
 from rowlock.storage.base import StoreTransaction
 from rowlock.storage.records import Outcome, Receipt, Settlement
 
@@ -78,7 +78,8 @@ class JobTransaction:
         if not self._context.leased:
             return
         claimed = self._job._claimed
-        result = None if self.result is None else dumps(self.result, f"result of {claimed.type}").decode()
+        given, limit = self.result, self._context.result_bytes_max
+        result = None if given is None else encode_result(given, claimed.type, limit)
         seconds = time.monotonic() - self._began
         settlement = Settlement(claimed.id, claimed.lease, Outcome.SUCCEEDED, seconds, 0.0, result, None)
         if not await self._open.settle(self._context.owner, settlement):

@@ -59,7 +59,14 @@ class WorkerProcess:
         suspects = Suspects(lambda: any(lane.running for lane in self._lanes), self._nudge)
         first = 0
         for queue, size in zip(queues, sizes, strict=True):
-            context = Context(engine.store, self.record.id, queue, engine.enqueuer, asyncio.get_running_loop())
+            context = Context(
+                engine.store,
+                self.record.id,
+                queue,
+                engine.enqueuer,
+                asyncio.get_running_loop(),
+                result_bytes_max=engine.settings.payload_bytes_max,
+            )
             self._lanes.append(
                 Lane(
                     context,
