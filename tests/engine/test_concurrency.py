@@ -156,3 +156,27 @@ async def test_two_workers_share_a_queue_and_no_job_runs_twice(make_app: MakeApp
     receipts = await workers["one"].enqueue_many([("a", {})] * 100)
     await asyncio.gather(*(drain(app) for app in workers.values()))
     assert sorted(ran["one"] + ran["two"]) == sorted(receipt.job_id for receipt in receipts)
+
+
+async def test_a_job_claimed_behind_a_slow_one_is_given_back_for_others(make_app: MakeApp) -> None:
+    busy, idle = await make_app(concurrency=1), await make_app(concurrency=1)
+    entered, release, elsewhere = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @busy.job("a")
+    async def slow(job: Job) -> None:
+        entered.set()
+        await release.wait()
+
+    @idle.job("a")
+    async def quick(job: Job) -> None:
+        elsewhere.set()
+
+    receipts = await busy.enqueue_many([("a", {})] * 2)
+    async with working(busy):
+        await soon(entered.wait())
+        assert (await record(busy, receipts[1].job_id)).status is Status.PROCESSING, "it was claimed ahead"
+        async with working(idle):
+            await soon(elsewhere.wait(), 4)
+        release.set()
+    after = await record(busy, receipts[1].job_id)
+    assert (after.status, after.attempts, after.lease) == (Status.SUCCEEDED, 1, 2)

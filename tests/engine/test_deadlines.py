@@ -112,8 +112,8 @@ async def test_a_handler_that_ends_badly_when_stopped_says_how(app: Rowlock) -> 
     assert (after.status, after.error) == (Status.QUEUED, "ConnectionError: could not say goodbye")
 
 
-@pytest.mark.parametrize("swallow", ["returns", "raises"])
-async def test_a_handler_that_swallows_its_stop_does_not_disturb_the_next_job(make_app: MakeApp, swallow: str) -> None:
+@pytest.mark.parametrize("how", ["stops", "returns", "raises"])
+async def test_however_a_handler_takes_its_stop_the_next_job_is_not_disturbed(make_app: MakeApp, how: str) -> None:
     app = await make_app(concurrency=1)
 
     @app.job("stubborn", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
@@ -121,11 +121,17 @@ async def test_a_handler_that_swallows_its_stop_does_not_disturb_the_next_job(ma
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            if swallow == "raises":
+            if how == "stops":
+                raise
+            if how == "raises":
                 raise RuntimeError("not now") from None
 
     @app.job("group")
     async def group(job: Job) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0, "a cancellation was left over"
+
         async def broken() -> None:
             raise ValueError("in the group")
 

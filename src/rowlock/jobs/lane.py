@@ -142,7 +142,8 @@ class Lane:
         self.suspects.on_end()
 
     def nudge(self) -> None:
-        """Wake the runners that waited for a suspect."""
+        """Wake what waited for a suspect."""
+        self._hungry.set()
         for _ in range(min(len(self._waiters), len(self._buffer) + len(self._aside))):
             waiter = self._waiters.popleft()
             if not waiter.done():
