@@ -180,6 +180,9 @@ class Runner:
         self.current = []
         self.deadline = None
         self._in_handler = False
+        if self._stop_reason is not None and self.task is not None:
+            while self.task.cancelling():  # however the handler took its stop, the next job knows nothing of it
+                self.task.uncancel()
         self._stop_reason = self._stop_target = None
         self._thread = None
 
@@ -191,8 +194,6 @@ class Runner:
             raise error  # its job was given back already
         if reason is None:
             return error
-        if isinstance(error, asyncio.CancelledError) and self.task is not None:
-            self.task.uncancel()
         return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
 
     def _verdict(

@@ -53,6 +53,7 @@ class WorkerProcess:
         slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
         self._threads = ThreadPoolExecutor(sum(size.concurrency for size in sizes), "rowlock-job")
         self._strangers: set[tuple[JobId, int]] = set()
+        self._hint: asyncio.Task[None] | None = None
         self._rested = asyncio.Event()
         self._stop = asyncio.Event()
         self._lanes: list[Lane] = []
@@ -161,6 +162,8 @@ class WorkerProcess:
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
             self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
+        if self._hint is not None:
+            others.append(self._hint)
         for task in (*feeds, *others):
             task.cancel()
         await asyncio.gather(*feeds, *others, return_exceptions=True)
@@ -239,6 +242,12 @@ class WorkerProcess:
                 async with asyncio.timeout(max(delay, 0.001)):
                     await self._rested.wait()
 
+    async def _tell_others(self) -> None:
+        """What this worker gives back, an idle one may take at once."""
+        for queue in self.record.queues:
+            with contextlib.suppress(StoreError):
+                await self._engine.store.wake(queue)
+
     def _nudge(self) -> None:
         for lane in self._lanes:
             lane.nudge()
@@ -247,6 +256,7 @@ class WorkerProcess:
         """Some jobs were settled: what a limit held back may go now, and what waits again has a time."""
         if waiting_again:
             self._rested.set()
+            self._hint = asyncio.create_task(self._tell_others())
         for lane in self._lanes:
             lane.tell_started()
             if lane.fruitless:
