@@ -159,6 +159,8 @@ class WorkerProcess:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 await asyncio.wait(feeds)  # a claim that was under way: what it got goes back
                 await self._settler.flushed()
+                if self._hint is not None:
+                    await asyncio.wait([self._hint])
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
             self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
