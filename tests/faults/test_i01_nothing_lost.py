@@ -39,7 +39,7 @@ def durable_database(durable_server: PostgresServer) -> PostgresDatabase:
     return made
 
 
-def attack(fleet: Fleet, database: Database, rng: random.Random, seconds: float, crashes: list[Crash]) -> None:
+def attack(fleet: Fleet, database: Database, rng: random.Random, seconds: float, crash: Crash | None = None) -> None:
     """Produce and work while everything is killed at random; leaves nothing running."""
 
     def produce() -> None:
@@ -61,13 +61,14 @@ def attack(fleet: Fleet, database: Database, rng: random.Random, seconds: float,
     for _ in range(2):
         produce()
     until(lambda: fleet.journal.jobs("acknowledged"), 20, "no job was enqueued")
-    over = after(seconds)
+    over, calm = after(seconds), after(rng.uniform(0.5, 1))
     blows = [kill_producer, kill_worker, kill_tree]
     while not over():
         until(after(rng.uniform(0.1, 0.5)), 1)
         rng.choice(blows)()
-        if crashes and rng.random() < 0.4:
-            crashes[0]()
+        if crash is not None and calm():
+            crash()
+            calm = after(rng.uniform(1, 3))
     for tree in fleet.trees:
         tree.kill()
 
@@ -88,7 +89,7 @@ def lost(fleet: Fleet, database: Database, figure: Callable[[str], None]) -> set
 def test_no_job_is_lost_when_producers_and_workers_are_killed(
     sqlite_database: SqliteDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
 ) -> None:
-    attack(fleet, sqlite_database, rng, seconds, [])
+    attack(fleet, sqlite_database, rng, seconds)
     assert lost(fleet, sqlite_database, figure) == set()
 
 
@@ -96,7 +97,7 @@ def test_no_job_is_lost_when_producers_and_workers_are_killed(
 def test_no_job_is_lost_when_the_database_crashes_too(
     durable_database: PostgresDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
 ) -> None:
-    attack(fleet, durable_database, rng, seconds, [lambda: durable_database.server.restart("immediate")])
+    attack(fleet, durable_database, rng, seconds, lambda: durable_database.server.restart("immediate"))
     assert lost(fleet, durable_database, figure) == set()
 
 

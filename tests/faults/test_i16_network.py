@@ -175,7 +175,7 @@ def test_the_attack_notices_that_a_session_is_relied_on(
     until(lambda: "prepared statement" in tree.log.read_text(), 20, tree.tail)
 
 
-BROAD = "test_claim or test_settle or test_rescue or test_migrate"
+BROAD = "test_claim or test_settle or test_rescue"
 
 
 @pytest.mark.parametrize(
