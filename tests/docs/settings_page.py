@@ -19,7 +19,7 @@ def page() -> str:
         [
             "# Settings",
             "",
-            "Environment variables, read when the application is made. A value out of its limits is refused at start, by name.",
+            "Environment variables, read when the application is made. A value out of its limits is refused, by name.",
             "",
             "| variable | default | what it does |",
             "|---|---|---|",

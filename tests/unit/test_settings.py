@@ -32,7 +32,7 @@ TABLE: list[tuple[str, list[str], Any, str, Any]] = [
     ("deadline_seconds", ["ROWLOCK_DEADLINE_SECONDS"], None, "12.5", 12.5),
     ("kill_seconds", ["ROWLOCK_KILL_SECONDS"], 2.0, "0.5", 0.5),
     ("grace_seconds", ["ROWLOCK_GRACE_SECONDS"], 25.0, "0", 0.0),
-    ("buffer_max", ["ROWLOCK_BUFFER_MAX"], 500, "0", 0),
+    ("buffer_max", ["ROWLOCK_BUFFER_MAX"], 1_000, "0", 0),
     ("settle_max", ["ROWLOCK_SETTLE_MAX"], 1_000, "10", 10),
     ("enqueue_max", ["ROWLOCK_ENQUEUE_MAX"], 2_000, "10", 10),
     ("payload_bytes_max", ["ROWLOCK_PAYLOAD_BYTES_MAX"], 1_048_576, "2048", 2_048),
