@@ -71,10 +71,10 @@ async def test_after_a_deadline_the_place_is_free_for_the_next_job(make_app: Mak
     def fine(job: Job) -> str:
         return "ran"
 
-    await app.enqueue_many([("stuck", {}), ("stuck.plain", {}), ("stuck.plain", {}), ("stuck", {})])
+    await app.enqueue_many([("stuck", {}), ("stuck.plain", {})])
     last = await fine.enqueue()
     assert (await done(app, last.job_id)).result == '"ran"'
-    assert (await app.store.counts())[Status.QUEUED] == 4
+    assert (await app.store.counts())[Status.QUEUED] == 2
 
 
 async def test_a_handler_within_its_deadline_is_left_alone(app: Rowlock) -> None:

@@ -143,6 +143,8 @@ BEGIN
             WHERE ctid = ANY (ARRAY(
                 SELECT r.ctid FROM rowlock.ready r
                 WHERE r.queue = _queue AND r.limit_key IS NULL AND (r.priority, r.seq) > (_after_priority, _after_seq)
+                  -- Again, with these very rows: what was enqueued after a pause must not slip through it.
+                  AND NOT EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL)
                 ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED))
             RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths
         ), claimed AS (
@@ -204,7 +206,9 @@ BEGIN
         WHERE r.queue = _queue AND r.limit_key IS NULL
         ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED
     ), best AS MATERIALIZED (
-        SELECT * FROM (SELECT * FROM keyed UNION ALL SELECT * FROM unkeyed) e ORDER BY priority, seq LIMIT _limit
+        SELECT * FROM (SELECT * FROM keyed UNION ALL SELECT * FROM unkeyed) e
+        WHERE NOT EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL)
+        ORDER BY priority, seq LIMIT _limit
     ), counted AS (
         INSERT INTO rowlock.key_starts (key, started_at) SELECT limit_key, clock FROM best WHERE rated
     ), forgotten AS (
