@@ -22,6 +22,7 @@ class WatchedStore:
         self.inner = inner
         self.deaf = False  # to hints
         self.calls: Counter[str] = Counter()
+        self.under_way: Counter[str] = Counter()
         self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self._refused: dict[str, deque[BaseException]] = defaultdict(deque)
         self._lost: dict[str, deque[Callable[[Any], bool]]] = defaultdict(deque)
@@ -81,7 +82,11 @@ class WatchedStore:
             if verb in self._gates:
                 self._tell(f"{verb} stalled", None)
                 await self._gates[verb].wait()
-            answer = await found(*args, **options)
+            self.under_way[verb] += 1
+            try:
+                answer = await found(*args, **options)
+            finally:
+                self.under_way[verb] -= 1
             gate = self._gates.get(f"{verb} done")
             self._tell(verb, answer)
             if gate is not None and answer:

@@ -26,8 +26,9 @@ def started_again(fleet: Fleet, jobs: set[str], since: float) -> float | None:
 
 
 def now_in(fleet: Fleet, pids: set[int]) -> set[str]:
-    """The jobs whose last start was in one of these processes."""
-    return {job for job, entries in fleet.journal.by_job("start").items() if entries[-1].pid in pids}
+    """The jobs that run in one of these processes."""
+    starts, ended = fleet.journal.by_job("start"), fleet.journal.jobs("end")
+    return {job for job, entries in starts.items() if entries[-1].pid in pids and job not in ended}
 
 
 def kill_workers_and_trees(
@@ -35,16 +36,21 @@ def kill_workers_and_trees(
 ) -> tuple[list[float], list[float]]:
     """Measure, in seconds, how long jobs are away when a worker process dies, and when its whole tree does."""
     after_worker, after_tree = [], []
-    with Producer(database) as producer:
-        producer.put("nap", JOBS, seconds=600)
+
+    def put_and_start() -> None:
+        with Producer(database) as producer:
+            jobs = set(producer.put("nap", JOBS, seconds=600, again=0))
+        until(lambda: jobs <= fleet.journal.jobs("start"), 20, tree.tail)
+
     tree = fleet.worker(database, processes=2, FAULTS_MUTANT=mutant)
-    until(lambda: len(fleet.journal.jobs("start")) == JOBS, 20, tree.tail)
     for _ in range(rounds):
+        put_and_start()
         victim = next(pid for pid in tree.workers() if now_in(fleet, {pid}))
         jobs = now_in(fleet, {victim})
         killed = tree.kill_worker(victim)
         after_worker.append(until(lambda: started_again(fleet, jobs, killed), SOON_SECONDS + BUSY_MACHINE_SECONDS))  # noqa: B023
 
+        put_and_start()
         heir = fleet.worker(database, processes=2, FAULTS_MUTANT=mutant)
         jobs = now_in(fleet, set(tree.workers()))
         assert jobs

@@ -190,7 +190,7 @@ def test_the_conformance_suite_holds_behind_a_pooler(selection: str, figure: Cal
         pytest.skip("pgbouncer is not installed: sh tests/faults/get_pgbouncer.sh")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "faults.behind_pgbouncer", "-p", "no:cacheprovider", "-n0"),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "faults.behind_pgbouncer", "-p", "no:cacheprovider"),
             *("-m", "not long", "-k", selection, str(TESTS / "conformance")),
         ],
         env=_plain_environment(),

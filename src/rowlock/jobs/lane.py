@@ -26,6 +26,7 @@ from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 _HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
+_ALONE_SECONDS = 3.0  # a suspect that has lived so long does not keep the others waiting any longer
 _SUSPECT_SECONDS = 10.0  # before a job that must run alone, and could not, is tried again
 _DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -287,6 +288,8 @@ class Lane:
             if runner.deadline is not None and now > runner.deadline and runner.current:
                 declared = self.types[runner.current[0].type]
                 runner.stop(deadline_error(declared.deadline_seconds or 0))
+        if self.suspects.alone and self._aside and now - self._took_at > _ALONE_SECONDS:
+            self.suspect_ended()
         if (self._buffer or (self._aside and not self.suspects.alone)) and now - self._took_at > _STALE_SECONDS:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)

@@ -63,11 +63,12 @@ def after_death(
 ) -> list[Settlement]:
     """How the attempts end that a process held when it died.
 
-    What had not begun goes back. Whoever ran alone is the culprit; where several ran, all are suspects: the death
-    counts for each, the attempt for none, and who has been a suspect too often runs alone the next time.
+    What had not begun goes back. The culprit is whoever ran alone, or was the only one there that one more death would
+    condemn; where that says nothing, all are suspects: the death counts for each, the attempt for none.
     """
     ran = [lease for lease in held if (lease.job_id, lease.lease) in begun]
-    culprits = ran if len(ran) == 1 else []
+    tried = [lease for lease in ran if on_trial(lease.deaths, deaths_max)]
+    culprits = ran if len(ran) == 1 else tried if len(tried) == 1 else []
     ends = []
     for lease in held:
         if lease in culprits:
@@ -80,7 +81,7 @@ def after_death(
 
 
 def on_trial(deaths: int, deaths_max: int) -> bool:
-    """Whether the next death would condemn this job: then it runs alone in its process, so that it is fair."""
+    """Whether the next death would condemn this job: then it starts alone in its process, so that it is fair."""
     return deaths >= max(1, deaths_max - 1)
 
 
