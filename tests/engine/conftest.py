@@ -60,7 +60,8 @@ async def make_app(rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest
     made: list[Rowlock] = []
 
     async def make(*, clock: Any = clock, allow_unknown_types: bool = False, **settings: Any) -> Rowlock:
-        chosen = load(database_url=rig.url, **{"grace_seconds": 5.0} | settings)
+        # Few connections: to open one, and to plan its statements, takes longer than most of these tests.
+        chosen = load(database_url=rig.url, **{"grace_seconds": 5.0, "connections": 2} | settings)
         app = Rowlock(settings=chosen, clock=clock, allow_unknown_types=allow_unknown_types)
         made.append(app)
         return app

@@ -149,8 +149,9 @@ async def test_cancelling_one_job_of_a_batch_does_not_cancel_the_others(app: Row
     async with working(app):
         await soon(app.store.next("hint of queue"))
         await soon(entered.wait())
+        settled = app.store.next("settle")
         await app.cancel(receipts[1].job_id)
-        await soon(app.store.next("settle"))
+        await soon(settled)
     await drain(app)
     after = [await record(app, receipt.job_id) for receipt in receipts]
     assert [job.status for job in after] == [Status.SUCCEEDED, Status.CANCELLED, Status.SUCCEEDED]
@@ -182,8 +183,9 @@ async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
             clock.advance(2)
             assert len(await store.rescue(10, {})) == 1
             await store.claim("default", BEN, 1)
+        settled = app.store.next("settle")
         app.store.mend("beat")
-        await soon(app.store.next("settle"))
+        await soon(settled)
         async with asyncio.timeout(5):
             while (await record(app, long.job_id)).status is not Status.SUCCEEDED:
                 await app.store.next("beat")

@@ -192,8 +192,9 @@ async def test_a_stop_that_comes_too_late_for_its_handler_harms_no_thread(
         loop.call_soon_threadsafe(ran.release)
 
     async with working(app):
+        settled = app.store.next("settle")
         await a.enqueue()
-        await soon(app.store.next("settle"))
+        await soon(settled)
         for _ in range(3):
             await b.enqueue()
             await soon(ran.acquire())  # the one thread is still there
@@ -213,21 +214,23 @@ async def test_a_deadline_while_a_transaction_begins_leaves_none_behind(app: Row
         finally:
             ended.set()
 
-    monkey = {"transaction": slow}
-    vars(app.store).update(monkey)
+    vars(app.store)["transaction"] = slow
+    kept = []  # as whoever reports errors keeps the frames of an exception: no garbage collection may be relied on
 
     @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
     def a(job: Job) -> None:
-        with job.transaction():
+        kept.append(job.transaction())
+        with kept[0]:
             pass
 
     job_id = (await a.enqueue()).job_id
     async with working(app):
+        settled = app.store.next("settle")
         await soon(begun.wait())
         await asyncio.sleep(0.5)  # the deadline passes, and the watchdog has seen it
         gate.set()
         await soon(ended.wait())
-        await soon(app.store.next("settle"))
+        await soon(settled)
     assert (await record(app, job_id)).status is Status.FAILED
     async with store.transaction():
         pass

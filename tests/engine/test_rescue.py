@@ -124,10 +124,11 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         app.store.refuse("beat", ALWAYS)
         clock.advance(31)
         await soon(app.store.next("claim", bool))
+        settled = app.store.next("settle")
         app.store.mend("beat")
         await soon(first_stopped.wait())
         await soon(second_ended.wait())
-        await soon(app.store.next("settle"))
+        await soon(settled)
         for _ in range(3):
             await soon(app.store.next("beat"))
         after = await record(app, job_id)

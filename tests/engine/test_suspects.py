@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from conformance.builders import BEN
 from engine.conftest import MakeApp
 from engine.running import drain, record, soon, working
@@ -95,6 +97,35 @@ async def test_other_queues_go_on_when_it_has_ended(make_app: MakeApp, store: St
         assert after.empty()
         release.set()
         assert {await soon(after.get()) for _ in range(3)} == {"default", "one", "two"}
+
+
+async def test_one_that_has_lived_long_enough_does_not_keep_the_others_waiting(
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.jobs.lane._ALONE_SECONDS", 0.05)
+    app = await make_app(poll_ms=50)
+    entered, release, beside = asyncio.Event(), asyncio.Event(), asyncio.Queue()
+
+    @app.job("long", queue="one")
+    async def long(job: Job, suspect: bool) -> None:
+        entered.set()
+        await release.wait()
+
+    for queue in ("one", "two"):
+
+        @app.job(f"on.{queue}", queue=queue)
+        async def work(job: Job) -> None:
+            beside.put_nowait(job.queue)
+
+    job_id = await suspect(app, store, "long", "one")
+    async with working(app):
+        await soon(entered.wait())
+        for queue in ("one", "two"):
+            await app.enqueue(f"on.{queue}")
+        assert {await soon(beside.get()) for _ in range(2)} == {"one", "two"}
+        assert (await record(app, job_id)).status is Status.PROCESSING
+        release.set()
+    assert (await record(app, job_id)).status is Status.SUCCEEDED
 
 
 async def test_one_that_waits_for_others_goes_back_unspent_when_the_worker_stops(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import apsw
+import psutil
 import psycopg
 
 from postgres_server import PostgresServer
@@ -42,6 +44,10 @@ class Database(ABC):
     @abstractmethod
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What a query finds; tables are named with `{}` before them for the schema."""
+
+    @abstractmethod
+    def opened_by(self, pid: int) -> bool:
+        """Whether this process has a connection."""
 
     def writable(self) -> bool:
         """Whether nobody keeps all others from writing."""
@@ -80,6 +86,11 @@ class SqliteDatabase(Database):
         finally:
             connection.close()
 
+    def opened_by(self, pid: int) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return any(file.path == str(self.path) for file in psutil.Process(pid).open_files())
+        return False
+
     def writable(self) -> bool:
         connection = apsw.Connection(str(self.path))
         try:
@@ -106,6 +117,12 @@ class PostgresDatabase(Database):
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(query.replace("{}", "rowlock.").encode())
             return cursor.fetchall() if cursor.description else []
+
+    def opened_by(self, pid: int) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            connections = psutil.Process(pid).net_connections("tcp")
+            return any(found.raddr and found.raddr.port == self.server.port for found in connections)
+        return False
 
     def run(self, statement: str) -> None:
         self.rows(statement)

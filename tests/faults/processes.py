@@ -187,13 +187,12 @@ class Fleet:
         return tree
 
     def await_workers(self, tree: Tree, database: Database | str, processes: int = 1) -> None:
+        """Wait until the tree's worker processes are at work: each has opened the database."""
+
         def working() -> bool:
             assert tree.alive, f"the worker ended with {tree.code}:\n{tree.tail()}"
-            if isinstance(database, str):
-                return len(tree.events("worker.started")) >= processes
             pids = tree.workers()
-            names = {name.rpartition(":")[2] for (name,) in database.rows("SELECT name FROM {}workers")}
-            return len(pids) >= processes and {str(pid) for pid in pids} <= names
+            return len(pids) >= processes and (isinstance(database, str) or all(map(database.opened_by, pids)))
 
         until(working, START_SECONDS, tree.tail)
 

@@ -45,6 +45,14 @@ class Producer:
         receipts = self.app.blocking.enqueue_many([(type_name, payload)] * number, **(options or {}))
         return [receipt.job_id for receipt in receipts]
 
+    def rescue(self) -> int:
+        """Take back jobs whose lease has run out, as the keeper of some other machine; how many."""
+
+        async def rescue() -> int:
+            return len(await self.app.store.rescue(100, {}))
+
+        return self.app.blocking.run(rescue())
+
 
 async def produce(url: str, number: int, type_name: str) -> None:
     from faults.app import app, journal

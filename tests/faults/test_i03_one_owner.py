@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -128,6 +130,22 @@ def test_a_paused_worker_cannot_finish_a_job_it_lost(
     assert attack.stale_settlements() == []
     assert attack.stale_reports == 0
     assert set(superseded) <= attack.seen_as_lost()
+
+
+def test_a_worker_that_takes_its_own_lost_job_again_keeps_the_new_attempt(database: Database, fleet: Fleet) -> None:
+    """Its supervisor sleeps while the worker does not: the lease is lost, and the same process claims the job again."""
+    with Producer(database) as producer:
+        tree = fleet.worker(database)
+        (job,) = producer.put("nap", seconds=4, again=2)
+        until(lambda: fleet.journal.all("start"), 20, tree.tail)
+        os.kill(tree.pid, signal.SIGSTOP)
+        until(producer.rescue, 10, "the lease did not run out")
+        until(lambda: len(fleet.journal.all("start")) == 2, 10, tree.tail)
+        os.kill(tree.pid, signal.SIGCONT)
+    until(lambda: database.waiting() == 0, 20, tree.tail)
+    assert len(fleet.journal.by_job("start")[job]) == 2
+    found = database.records()[job]
+    assert (found.status, found.lease, _lease_of(found.result)) == ("succeeded", 2, 2)
 
 
 def test_the_attack_notices_that_the_lease_has_left_the_guard(

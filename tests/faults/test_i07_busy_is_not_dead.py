@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 
+import apsw
 import pytest
 
-from faults.databases import Database
+from faults.databases import Database, PostgresDatabase, SqliteDatabase
 from faults.processes import QUICK, Fleet
 from faults.producer import Producer
-from faults.until import until
+from faults.proxy import Proxy
+from faults.until import after, until
 
 LEASE_SECONDS = 0.8
 LEASES = 5
@@ -38,6 +42,51 @@ def test_a_handler_that_holds_the_interpreter_for_five_leases_keeps_its_job(
     assert {job: len(starts[job]) for job in held} == dict.fromkeys(held, 1)
     assert {(job.status, job.attempts) for job in database.records().values()} == {("succeeded", 1)}
     figure(f"I7 {database.kind}: {number} jobs held the interpreter for {LEASES} leases, 0 second starts")
+
+
+@contextmanager
+def unavailable(database: Database, fleet: Fleet) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
+    """A way to the database, and a switch that makes it unavailable for everyone for as long as a block lasts."""
+    if isinstance(database, PostgresDatabase):
+        with Proxy(database.server.port) as proxy:
+
+            @contextmanager
+            def away() -> Iterator[None]:
+                proxy.refusing = True
+                proxy.cut()
+                yield
+                proxy.refusing = False
+
+            yield database.url.replace(f":{database.server.port}/", f":{proxy.port}/"), away
+        return
+    assert isinstance(database, SqliteDatabase)
+    path = str(database.path)
+
+    @contextmanager
+    def locked() -> Iterator[None]:
+        with closing(apsw.Connection(path)) as connection:
+            connection.set_busy_timeout(5_000)
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+
+    yield database.url, locked
+
+
+def test_a_live_job_is_not_taken_because_the_database_was_away(
+    database: Database, fleet: Fleet, rng: random.Random
+) -> None:
+    """Longer than a lease nobody could renew it; whoever is back first must not take what the others still run."""
+    with unavailable(database, fleet) as (url, away):
+        with Producer(database, {**QUICK, **LEASE}) as producer:
+            jobs = producer.put("nap", 8, seconds=7)
+        trees = [fleet.worker(url, ready=False, concurrency=4, **LEASE) for _ in range(2)]
+        until(lambda: len(fleet.journal.jobs("start")) == len(jobs), 20, lambda: trees[0].tail() + trees[1].tail())
+        with away():
+            until(after(LEASE_SECONDS * rng.uniform(1.5, 3.5)), 10)
+        until(lambda: database.waiting() == 0, 20, lambda: trees[0].tail() + trees[1].tail())
+    starts = fleet.journal.by_job("start")
+    assert {job: len(starts[job]) for job in jobs} == dict.fromkeys(jobs, 1)
 
 
 def test_the_attack_notices_a_heartbeat_inside_the_worker(database: Database, fleet: Fleet) -> None:

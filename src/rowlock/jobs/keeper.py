@@ -12,6 +12,7 @@ from rowlock.jobs.engine import Engine
 from rowlock.storage.records import Held, KeepPolicy, Status, Worker
 
 _AGAIN_SECONDS = 1.0  # after a store error
+_BEATS_TO_WAIT = 2  # after an outage, before anything is rescued
 
 
 class Keeper:
@@ -28,6 +29,7 @@ class Keeper:
         self._workers = workers
         self._on_held = on_held
         self._log = log
+        self._rescue_from = 0.0
 
     async def run(self) -> None:
         """All chores until cancelled."""
@@ -52,6 +54,7 @@ class Keeper:
             except StoreError as error:
                 self._log.warning("chore.delayed", chore=chore.__name__, reason=str(error))
                 delay = min(seconds, _AGAIN_SECONDS)
+                self._wait_for_others()
             await asyncio.sleep(delay)
 
     async def beat(self) -> None:
@@ -60,9 +63,17 @@ class Keeper:
         if workers:
             asked_at = time.monotonic()
             self._on_held(await self._engine.store.beat(workers), asked_at)
+            if time.monotonic() - asked_at > self._engine.heartbeat_seconds():
+                self._wait_for_others()
+
+    def _wait_for_others(self) -> None:
+        """The store was away, so nobody could beat: let every live worker do so before any lease counts as run out."""
+        self._rescue_from = time.monotonic() + _BEATS_TO_WAIT * self._engine.heartbeat_seconds()
 
     async def rescue(self) -> int:
         """Take back jobs whose lease ran out."""
+        if time.monotonic() < self._rescue_from:
+            return 0
         batch = self._engine.settings.rescue_batch
         rescued = await self._engine.store.rescue(batch, self._engine.rescue_delays())
         for job in rescued:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import BadPayload, RateLimited, StoreError, UnknownJobType
-from rowlock.jobs.isolate import Isolated
+from rowlock.jobs.isolate import isolated
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import encode_result
 from rowlock.jobs.registry import JobType
@@ -95,7 +95,7 @@ class Runner:
                     result = await self._call(declared, job, given)
             elif declared.is_async:
                 self._in_handler = True
-                result = await Isolated(declared.handler(job, **given))
+                result = await isolated(declared.handler(job, **given))
             else:
                 result = await self._call(declared, job, given)
             self._in_handler = False
@@ -147,7 +147,7 @@ class Runner:
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
         self._in_handler = True
         if declared.is_async:
-            return await Isolated(declared.handler(first, **given))
+            return await isolated(declared.handler(first, **given))
 
         def in_thread() -> Any:
             self._thread = threading.get_ident()
@@ -160,7 +160,7 @@ class Runner:
         context = copy_context()
         result = await asyncio.get_running_loop().run_in_executor(self._lane.threads, context.run, in_thread)
         # An async handler behind a decorator that is not.
-        return await Isolated(result) if inspect.iscoroutine(result) else result
+        return await isolated(result) if inspect.iscoroutine(result) else result
 
     def _begin(self, declared: JobType | None, batch: list[Claimed]) -> float:
         lane = self._lane

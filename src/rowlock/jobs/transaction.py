@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -87,8 +88,20 @@ class JobTransaction:
 
     def __enter__(self) -> BlockingTransaction:
         loop = self._context.loop
-        asyncio.run_coroutine_threadsafe(self.__aenter__(), loop).result()
+        begun = asyncio.run_coroutine_threadsafe(self.__aenter__(), loop)
+        try:
+            begun.result()
+        except BaseException as error:  # stopped while it began: nobody else will end it
+            begun.cancel()
+            asyncio.run_coroutine_threadsafe(self._abandon(error), loop)
+            raise
         return BlockingTransaction(self, loop)
+
+    async def _abandon(self, error: BaseException) -> None:
+        if self._inner is not None and self._store is not None:
+            self._store = None
+            with contextlib.suppress(type(error)):
+                await self._inner.__aexit__(type(error), error, error.__traceback__)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
