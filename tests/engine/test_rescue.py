@@ -100,7 +100,7 @@ async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_reco
 async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win(
     make_app: MakeApp, store: Store, clock: FakeClock
 ) -> None:
-    """As after a laptop's sleep: the only worker rescues its own job, and runs it beside the old attempt."""
+    """Another keeper rescues its job while it cannot beat, and it is the one to run it again, beside the old attempt."""
     app = await make_app(concurrency=2, heartbeat_ms=20, rescue_ms=20, poll_ms=20)
     entered, first_stopped, second_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -123,7 +123,9 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         await soon(entered.wait())
         app.store.refuse("beat", ALWAYS)
         clock.advance(31)
-        await soon(app.store.next("claim", bool))
+        again = app.store.next("claim", bool)
+        assert len(await store.rescue(10, {})) == 1
+        await soon(again)
         settled = app.store.next("settle")
         app.store.mend("beat")
         await soon(first_stopped.wait())
