@@ -137,3 +137,16 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         after = await record(app, job_id)
     assert (after.status, after.result) == (Status.SUCCEEDED, '"second"')
     assert after.attempts == after.lease > 1  # both keepers may have taken it back in turn
+
+
+async def test_after_an_outage_the_living_may_beat_before_anything_is_rescued(make_app: MakeApp) -> None:
+    app = await make_app(heartbeat_ms=100, rescue_ms=10)
+    async with working(app):
+        await soon(app.store.next("beat"))
+        app.store.refuse("beat")
+        await soon(app.store.next("beat refused"))
+        while app.store.under_way["rescue"]:
+            await asyncio.sleep(0)
+        before = app.store.calls["beat"]
+        await soon(app.store.next("rescue"))
+        assert app.store.calls["beat"] > before

@@ -90,7 +90,7 @@ class Lane:
         self._buffer: deque[Claimed] = deque()
         self._aside: deque[Claimed] = deque()  # suspects, until nothing else runs; the running one stays first
         self.suspects = suspects
-        self._claimed_at: dict[JobId, tuple[int, float]] = {}
+        self._claimed_at: dict[tuple[JobId, int], float] = {}  # by job and lease: we may get a lost job again
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._wake = asyncio.Event()
         self._hungry = asyncio.Event()
@@ -168,21 +168,21 @@ class Lane:
     def finished(self, type_name: str, settlement: Settlement) -> None:
         """A handler returned."""
         self._mean_seconds += 0.05 * (settlement[3] - self._mean_seconds)
-        self._claimed_at.pop(settlement[0], None)
+        self._claimed_at.pop(settlement[:2], None)
         self.settler.add(settlement, type_name)
 
-    def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
+    def completed_by_itself(self, type_name: str, job_id: JobId, lease: int) -> None:
         """A handler completed its job in a transaction of its own."""
-        self._claimed_at.pop(job_id, None)
+        self._claimed_at.pop((job_id, lease), None)
         self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
 
-    def forget(self, job_id: JobId) -> None:
-        """Its lease is another's."""
-        self._claimed_at.pop(job_id, None)
+    def forget(self, job_id: JobId, lease: int) -> None:
+        """This lease is over, and the job another's."""
+        self._claimed_at.pop((job_id, lease), None)
 
     def settle(self, settlement: Settlement, type_name: str) -> None:
         """A handler raised, or a job is given back."""
-        self._claimed_at.pop(settlement.job_id, None)
+        self._claimed_at.pop(settlement[:2], None)
         self.settler.add(settlement, type_name)
 
     @property
@@ -260,7 +260,7 @@ class Lane:
         self._buffer.extend(claimed)
         self._took_at = time.monotonic()
         for job in claimed:
-            self._claimed_at[job.id] = (job.lease, self._took_at)
+            self._claimed_at[job[:2]] = self._took_at
         for _ in range(min(len(self._buffer), len(self._waiters))):
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -326,14 +326,14 @@ class Lane:
             if lease is not None and lease.lease == waiting.lease:
                 if lease.cancel_requested:
                     self._drop(waiting, "cancelled before it started")
-            elif self._claimed_at[waiting.id][1] < asked_at:
+            elif self._claimed_at[waiting[:2]] < asked_at:
                 self._remove(waiting)
-                del self._claimed_at[waiting.id]
+                del self._claimed_at[waiting[:2]]
                 self.log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
         for runner in self.runners:
             for job in runner.current:
                 lease = held.get(job.id)
-                since = self._claimed_at.get(job.id, (0, asked_at))[1]
+                since = self._claimed_at.get((job.id, job.lease), asked_at)
                 if lease is not None and lease.lease == job.lease:
                     if lease.cancel_requested:
                         runner.stop(JobCancelled("cancelled while it ran"), job)
@@ -356,9 +356,9 @@ class Lane:
         self._remove(waiting)
         self.settle(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
 
-    def knows(self, job_id: JobId) -> bool:
-        """Whether this job is buffered or runs here."""
-        return job_id in self._claimed_at
+    def knows(self, job_id: JobId, lease: int) -> bool:
+        """Whether this attempt is buffered or runs here."""
+        return (job_id, lease) in self._claimed_at
 
     def cancel(self, job_id: JobId) -> None:
         """Someone asked for it: stop it, or do not even start it."""

@@ -110,7 +110,7 @@ class Runner:
                 seconds = time.monotonic() - began
                 lane.finished(declared.name, _success(claimed, seconds, text))
             else:
-                lane.completed_by_itself(declared.name, claimed.id)
+                lane.completed_by_itself(declared.name, claimed.id, claimed.lease)
         self._end(1)
 
     async def _run_batch(self, declared: JobType, batch: list[Claimed]) -> None:
@@ -128,7 +128,7 @@ class Runner:
             seconds = (time.monotonic() - began) / len(jobs)
             for claimed, job, result in zip(batch, jobs, results or [None] * len(jobs), strict=True):
                 if job._settled:
-                    lane.completed_by_itself(declared.name, claimed.id)
+                    lane.completed_by_itself(declared.name, claimed.id, claimed.lease)
                     continue
                 try:
                     if job._stopped and self._stop_reason is not None:
@@ -216,7 +216,7 @@ class Runner:
         lane, now = self._lane, await self._store_time(error)
         for job in jobs:
             if job._settled:
-                lane.completed_by_itself(job.type, job.id)
+                lane.completed_by_itself(job.type, job.id, job.lease)
                 continue
             cause = error
             if error is self._stop_reason and self._stop_target not in (None, job):
@@ -225,7 +225,7 @@ class Runner:
                 lane.settler.pause_key(cause.key, cause.wait_seconds(now))
             settlement = self._verdict(job, declared, cause, seconds, now)
             if settlement is None:
-                lane.forget(job.id)
+                lane.forget(job.id, job.lease)
                 lane.log.warning("lease.lost", jobs=[job.id], reason=str(cause))
             else:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):

@@ -191,7 +191,7 @@ class WorkerProcess:
         strangers = {
             (lease.job_id, lease.lease)
             for lease in mine.values()
-            if lease.job_id not in settling and not any(lane.knows(lease.job_id) for lane in self._lanes)
+            if lease.job_id not in settling and not any(lane.knows(lease.job_id, lease.lease) for lane in self._lanes)
         }
         if any(lane.claiming_since < asked_at for lane in self._lanes):
             strangers = set()
