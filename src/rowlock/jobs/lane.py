@@ -311,6 +311,8 @@ class Lane:
         for suspect in suspects:
             self._remove(suspect)
         self.give_back(suspects, "it must run alone, and this process is busy", _SUSPECT_SECONDS)
+        if suspects:
+            self.suspects.on_end()
 
     def give_back(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
         """Return jobs with their attempt not spent."""
