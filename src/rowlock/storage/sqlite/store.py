@@ -139,7 +139,9 @@ class SqliteStore:
         return await self._read(lambda connection, now: settle.held(connection, [owner]))
 
     async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
-        return await self._write(lambda connection, now: settle.rescue(connection, now, limit, delay_seconds))
+        # The time before any wait for the write lock: while it is held nobody can beat, and no lease runs out by that.
+        asked = await self._read(lambda connection, now: now)
+        return await self._write(lambda connection, now: settle.rescue(connection, asked, limit, delay_seconds))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
