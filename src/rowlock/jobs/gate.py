@@ -19,6 +19,7 @@ class Gate:
         self._max = size_max
         self._known = size_max
         self._on_their_way = 0
+        self._admitted = 0  # ever
         self._recheck_at = 0.0
         self._checking = asyncio.Lock()
 
@@ -35,6 +36,7 @@ class Gate:
             )
         self._known += adding
         self._on_their_way += adding
+        self._admitted += adding
 
     def arrived(self, count: int) -> None:
         """These are in the store now, or were refused."""
@@ -45,5 +47,8 @@ class Gate:
 
     async def _look(self, store: Store) -> None:
         began = time.monotonic()
-        self._known = await store.depth(self._queue, self._max + 1) + self._on_their_way
+        # What was on its way when the count began may have arrived after it: it counts, or it would be overlooked.
+        unseen = self._on_their_way - self._admitted
+        depth = await store.depth(self._queue, self._max + 1)
+        self._known = depth + unseen + self._admitted
         self._recheck_at = time.monotonic() + _RECHECK_FACTOR * (time.monotonic() - began)
