@@ -42,7 +42,7 @@ class RowlockPeer(Peer):
         await app.enqueue(_TYPE, {"number": number})
 
     async def enqueue_many(self, numbers: range) -> None:
-        await app.enqueue_many([(_TYPE, {"number": number}) for number in numbers])
+        await app.enqueue_many((_TYPE, {"number": number}) for number in numbers)
 
     async def fill(self, waiting: int, finished: int) -> dict[str, Any]:
         await self._enqueue_later(range(FILLER, FILLER + finished))

@@ -8,7 +8,8 @@ import threading
 import time
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+_SEQUENCE = tuple(f"{number:03x}-" for number in range(4096))
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 _lock = threading.Lock()
 _last = 0
 
@@ -25,17 +26,16 @@ def uuid7s(count: int) -> list[str]:
     with _lock:
         first = max(time.time_ns() // 1_000_000 << 12, _last + 1)
         _last = first + count - 1
-    noise = os.urandom(8 * count).hex()
-    ids, millisecond, head = [], -1, ""
-    for index in range(count):
-        stamp = first + index
-        if stamp >> 12 != millisecond:
-            millisecond = stamp >> 12
-            digits = f"{millisecond:012x}"
-            head = f"{digits[:8]}-{digits[8:]}-7"
-        at = 16 * index
-        tail = f"{_VARIANT[noise[at]]}{noise[at + 1 : at + 4]}-{noise[at + 4 : at + 16]}"
-        ids.append(f"{head}{stamp & 0xFFF:03x}-{tail}")
+    noise = bytearray(os.urandom(2 * count))
+    noise[::2] = noise[::2].translate(_VARIANT)
+    middles, tails = noise.hex("-", 2).split("-"), os.urandom(6 * count).hex("-", 6).split("-")
+    ids: list[str] = []
+    while (made := len(ids)) < count:
+        stamp = first + made
+        digits, at = f"{stamp >> 12:012x}", stamp & 0xFFF
+        head = f"{digits[:8]}-{digits[8:]}-7"
+        parts = zip(_SEQUENCE[at:], middles[made:], tails[made:], strict=False)
+        ids += [f"{head}{sequence}{middle}-{tail}" for sequence, middle, tail in parts]
     return ids
 
 

@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         "ROWLOCK_BUFFER_MAX", 1_000, "jobs claimed ahead, per queue and process, at most"
     )
     settle_max: Count = _setting("ROWLOCK_SETTLE_MAX", 1_000, "jobs settled in one statement, at most")
-    enqueue_max: Count = _setting("ROWLOCK_ENQUEUE_MAX", 2_000, "jobs enqueued in one statement, at most")
+    enqueue_max: Count = _setting("ROWLOCK_ENQUEUE_MAX", 5_000, "jobs enqueued in one statement, at most")
     payload_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = _setting(
         "ROWLOCK_PAYLOAD_BYTES_MAX", 1_048_576, "size of a payload, and of a result"
     )

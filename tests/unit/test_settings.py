@@ -34,7 +34,7 @@ TABLE: list[tuple[str, list[str], Any, str, Any]] = [
     ("grace_seconds", ["ROWLOCK_GRACE_SECONDS"], 25.0, "0", 0.0),
     ("buffer_max", ["ROWLOCK_BUFFER_MAX"], 1_000, "0", 0),
     ("settle_max", ["ROWLOCK_SETTLE_MAX"], 1_000, "10", 10),
-    ("enqueue_max", ["ROWLOCK_ENQUEUE_MAX"], 2_000, "10", 10),
+    ("enqueue_max", ["ROWLOCK_ENQUEUE_MAX"], 5_000, "10", 10),
     ("payload_bytes_max", ["ROWLOCK_PAYLOAD_BYTES_MAX"], 1_048_576, "2048", 2_048),
     ("queue_size_max", ["ROWLOCK_QUEUE_SIZE_MAX"], 1_000_000, "10", 10),
     ("keep_succeeded_days", ["ROWLOCK_KEEP_SUCCEEDED_DAYS"], 30.0, "7", 7.0),

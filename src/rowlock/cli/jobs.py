@@ -149,8 +149,9 @@ async def found(app: Rowlock, job_id: str) -> JobRecord:
 
 def show_job(job: JobRecord, app: Rowlock, out: Output, *, raw: bool = False) -> None:
     """One job: its record as JSON, or a line per field that has a value."""
+    import orjson
+
     from rowlock.cli.output import job_json
-    from rowlock.jobs.payload import dumps
 
     shape = job_json(job, None if raw else app.redact)
     if out.as_json:
@@ -159,7 +160,7 @@ def show_job(job: JobRecord, app: Rowlock, out: Output, *, raw: bool = False) ->
     shown = {name: value for name, value in shape.items() if value is not None and value is not False}
     for name in ("payload", "result"):
         if name in shown:
-            shown[name] = dumps(shown[name], name).decode()
+            shown[name] = orjson.dumps(shown[name]).decode()
     out.fields(shown)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -79,6 +80,8 @@ def main() -> None:
     app = getattr(importlib.import_module(module), attribute)
     app.settings = app.settings.model_copy(update={"database_url": order.database_url})
     logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through all of it again would only hold up jobs
     try:
         code = run(serve(order, app))
     except RowlockError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
 from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob
@@ -20,7 +22,13 @@ from rowlock.jobs.registry import JobType, Registry, checked_name
 from rowlock.observe import trace
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
 from rowlock.storage.base import Store
-from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
+from rowlock.storage.records import JobId, NewJob, OnConflict, Receipt, UniqueKey
+
+Given = tuple[str, dict[str, Any]]  # type and payload
+Caster = Callable[[dict[str, Any], JobId], NewJob]
+
+_PIECE_BYTES = 16 * 1_048_576  # of payloads in one statement, about
+_FIRST_PIECE = 500
 
 
 class Enqueuer:
@@ -40,51 +48,79 @@ class Enqueuer:
 
     def prepare(self, type_name: str, payload: dict[str, Any], **options: Any) -> NewJob:
         """A job ready for the store; raises for an unknown type or a payload that its handler would not take."""
-        return self._mould(type_name, Options(**options)).cast(payload, uuid7())
+        return self._caster(type_name, Options(**options))(payload, uuid7())
 
-    def prepare_many(self, jobs: Iterable[tuple[str, dict[str, Any]]], options: Options) -> list[NewJob]:
+    def prepare_many(self, jobs: Iterable[Given], options: Options) -> list[NewJob]:
         """The same for many, with what they have in common worked out once."""
         given = list(jobs)
-        moulds: dict[str, _Mould] = {}
+        return self._piece(iter(given), options, {}, len(given), sys.maxsize)
+
+    def _piece(
+        self, source: Iterator[Given], options: Options, casters: dict[str, Caster], count_max: int, bytes_max: int
+    ) -> list[NewJob]:
+        """The next jobs of a long row, made ready: as many as go in one statement."""
+        count = min(count_max, max(length_hint(source, count_max), 1))
         made = []
-        for (type_name, payload), job_id in zip(given, uuid7s(len(given)), strict=True):
-            mould = moulds.get(type_name)
-            if mould is None:
-                mould = moulds[type_name] = self._mould(type_name, options)
-            made.append(mould.cast(payload, job_id))
+        for (type_name, payload), job_id in zip(islice(source, count), uuid7s(count), strict=False):
+            cast = casters.get(type_name)
+            if cast is None:
+                cast = casters[type_name] = self._caster(type_name, options)
+            job = cast(payload, job_id)
+            made.append(job)
+            bytes_max -= len(job[2])
+            if bytes_max <= 0:
+                break
         return made
 
-    def _mould(self, type_name: str, options: Options) -> _Mould:
+    def _caster(self, type_name: str, options: Options) -> Caster:
+        """A function that makes jobs of one type and one call: what they have in common is worked out here."""
         declared = self._registry.require(type_name) if self._strict else self._registry.get(type_name)
         checked_name(type_name, "job type")
         options.check(type_name)
         settings = self._settings
+        bytes_max = settings.payload_bytes_max
+        check = declared.arguments if declared else None
+        limited = declared if declared and declared.limit is not None and options.limit_key is None else None
+        limit_key = options.limit_key
+        company_id = options.company_id
+        unique = options.unique or (declared and declared.unique)
         priority, max_attempts = options.priority, options.max_attempts
         if priority is None:
             priority = declared.priority if declared else 100
         if max_attempts is None:
             max_attempts = declared.retry.max_attempts if declared else settings.max_attempts
-        unique = options.unique or (declared and declared.unique)
-        return _Mould(
-            type_name,
-            declared,
-            settings.payload_bytes_max,
-            unique or None,
-            options.company_id,
-            options.limit_key,
-            NewJob(
-                "",
-                type_name,
-                "",
-                options.queue or (declared.queue if declared else settings.queue),
-                priority,
-                max_attempts,
-                declared.visibility_ms if declared else settings.visibility_ms,
-                options.delay_seconds,
-                options.at,
-                trace=trace.current(),
-            ),
-        )
+        queue = options.queue or (declared.queue if declared else settings.queue)
+        visibility_ms = declared.visibility_ms if declared else settings.visibility_ms
+        delay_seconds, at, traceparent = options.delay_seconds, options.at, trace.current()
+        new = tuple.__new__  # the named constructor would cost more than encoding a small payload
+
+        def cast(payload: dict[str, Any], job_id: JobId) -> NewJob:
+            text = encode(payload, type_name, bytes_max)
+            if check is not None:
+                check(text)
+            key = limit_key if limited is None else _limit_key(limited, payload)
+            company = company_id or _company(payload)
+            held = _unique_key(unique, type_name, payload) if unique else None
+            return new(
+                NewJob,
+                (
+                    job_id,
+                    type_name,
+                    text,
+                    queue,
+                    priority,
+                    max_attempts,
+                    visibility_ms,
+                    delay_seconds,
+                    at,
+                    company,
+                    key,
+                    traceparent,
+                    held,
+                ),
+            )
+
+        return cast
 
     async def submit(self, job: NewJob) -> Receipt:
         """Record one job; returns when it is durable."""
@@ -95,37 +131,38 @@ class Enqueuer:
                 self._flusher = asyncio.create_task(self._flush())
             return await done
 
-    async def submit_many(
-        self, jobs: Iterable[tuple[str, dict[str, Any]]], options: Options, connection: Any = None
-    ) -> list[Receipt]:
+    async def submit_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
         """Record all of these or none. A large number goes piece by piece in one transaction, each made ready
         while the store works on the one before."""
-        source = iter(jobs)
-        size = self._settings.enqueue_max
-        first = self.prepare_many(islice(source, size), options)
+        source, casters = iter(jobs), dict[str, Caster]()
         if connection is not None:
-            every = first + self.prepare_many(source, options)
+            every = self.prepare_many(source, options)
             async with self._room(every):
                 return await self._store.enqueue(every, connection)
-        if len(first) < size:
-            async with self._room(first):
-                return await self._store.enqueue(first)
+        # Pieces grow: the store gets to work early, and the next, larger one is made ready meanwhile.
+        size = min(_FIRST_PIECE, self._settings.enqueue_max)
+        piece = self._piece(source, options, casters, size, _PIECE_BYTES)
+        following = self._piece(source, options, casters, 1, _PIECE_BYTES)
+        if not following:
+            async with self._room(piece):
+                return await self._store.enqueue(piece)
         receipts: list[Receipt] = []
         async with AsyncExitStack() as rooms, self._store.transaction() as transaction:
-            piece = first
             while piece:
                 await rooms.enter_async_context(self._room(piece))
                 sending = asyncio.create_task(transaction.enqueue(piece))
                 try:
                     await asyncio.sleep(0)
-                    piece = self.prepare_many(islice(source, size), options)
+                    size = min(size * 2, self._settings.enqueue_max)
+                    piece = following + self._piece(source, options, casters, size - len(following), _PIECE_BYTES)
+                    following = []
                 finally:
                     receipts += await sending
         return receipts
 
     async def _flush(self) -> None:
         while self._pending:
-            batch = self._pending[: self._settings.enqueue_max]
+            batch = self._together()
             del self._pending[: len(batch)]
             try:
                 # Each of these stands alone: a duplicate is refused below, without undoing its neighbours.
@@ -149,6 +186,16 @@ class Enqueuer:
                     )
                 else:
                     done.set_result(receipt)
+
+    def _together(self) -> list[tuple[NewJob, asyncio.Future[Receipt]]]:
+        """The first of those that wait: as many as go in one statement."""
+        room, batch = _PIECE_BYTES, []
+        for waiting in islice(self._pending, self._settings.enqueue_max):
+            batch.append(waiting)
+            room -= len(waiting[0].payload)
+            if room <= 0:
+                break
+        return batch
 
     @asynccontextmanager
     async def _room(self, jobs: Sequence[NewJob]) -> AsyncIterator[None]:
@@ -194,35 +241,6 @@ class Options:
                 checked_name(value, name)
         if self.unique is not None and self.unique.key is not None:
             checked_name(self.unique.key, "unique key")
-
-
-@dataclass(frozen=True, slots=True)
-class _Mould:
-    """What the jobs of one type and one call have in common."""
-
-    type_name: str
-    declared: JobType | None
-    bytes_max: int
-    unique: Unique | None
-    company_id: str | None
-    limit_key: str | None
-    blank: NewJob
-
-    def cast(self, payload: dict[str, Any], job_id: str) -> NewJob:
-        """One job: the payload checked, encoded and, where asked for, fingerprinted."""
-        declared, b = self.declared, self.blank
-        text = encode(payload, self.type_name, self.bytes_max)
-        limit_key = self.limit_key
-        if declared is not None:
-            if declared.arguments is not None:
-                declared.arguments(text)
-            if limit_key is None and declared.limit is not None:
-                limit_key = _limit_key(declared, payload)
-        unique = None if self.unique is None else _unique_key(self.unique, self.type_name, payload)
-        company = self.company_id or _company(payload)
-        return NewJob(
-            job_id, b[1], text.decode(), b[3], b[4], b[5], b[6], b[7], b[8], company, limit_key, b[11], unique
-        )
 
 
 def _softened(job: NewJob) -> NewJob:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from rowlock.jobs.payload import dumps
+import orjson
 
 # Before anything slow: the terminal's Ctrl-C goes to the whole group, and the supervisor decides what it means.
 BOOT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from rowlock.jobs.child import main; main()"
@@ -24,4 +24,4 @@ class Order:
     path: list[str]  # sys.path of the supervisor, so that the application is found again
 
     def line(self) -> bytes:
-        return dumps(asdict(self), "order") + b"\n"
+        return orjson.dumps(asdict(self)) + b"\n"

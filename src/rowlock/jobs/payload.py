@@ -13,44 +13,45 @@ from rowlock.errors import BadPayload, PayloadTooLarge
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-def encode(payload: object, what: str, bytes_max: int) -> bytes:
+def encode(payload: object, what: str, bytes_max: int) -> str:
     """JSON text of a payload, with its keys in the given order; raises BadPayload that says what is wrong."""
     if type(payload) is not dict:
         raise BadPayload(f"{what}: the payload must be an object (a dict), not {type(payload).__name__}")
-    text = dumps(payload, what)
-    if len(text) > bytes_max:
+    try:
+        return _dumps(payload, bytes_max)
+    except _TooLong as error:
         raise PayloadTooLarge(
-            f"{what}: the payload is {len(text):,} bytes, the limit is {bytes_max:,}; "
+            f"{what}: the payload is {error.size:,} bytes, the limit is {bytes_max:,}; "
             "store the data elsewhere and pass a reference"
-        )
-    return text
-
-
-def dumps(value: object, what: str) -> bytes:
-    """JSON text of any value; raises BadPayload for what JSON cannot say."""
-    try:
-        text = orjson.dumps(value, None, _STRICT)
-    except TypeError as error:
+        ) from None
+    except (TypeError, ValueError) as error:
         raise BadPayload(f"{what}: not JSON: {error}") from None
-    if b"null" in text:
-        _refuse_nan(value, what)
-    return text
 
 
-def _refuse_nan(value: object, what: str) -> None:
-    """NaN and the infinities have become null: look again, since that would lose a number silently."""
-    try:
+class _TooLong(Exception):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def _dumps(value: object, bytes_max: int) -> str:
+    text = orjson.dumps(value, None, _STRICT)
+    if len(text) > bytes_max:
+        raise _TooLong(len(text))
+    decoded = text.decode()
+    if "null" in decoded:
+        # NaN and the infinities have become null: look again, since that would lose a number silently.
         json.dumps(value, allow_nan=False, default=str)
-    except ValueError as error:
-        raise BadPayload(f"{what}: not JSON: {error}") from None
+    return decoded
 
 
 def encode_result(result: object, type_name: str, bytes_max: int) -> str:
     """JSON text of what a handler gave; raises BadPayload where it is not JSON, or too much of it."""
-    text = dumps(result, f"result of {type_name}")
-    if len(text) > bytes_max:
-        raise BadPayload(f"the result of {type_name} is {len(text):,} bytes, the limit is {bytes_max:,}")
-    return text.decode()
+    try:
+        return _dumps(result, bytes_max)
+    except _TooLong as error:
+        raise BadPayload(f"the result of {type_name} is {error.size:,} bytes, the limit is {bytes_max:,}") from None
+    except (TypeError, ValueError) as error:
+        raise BadPayload(f"result of {type_name}: not JSON: {error}") from None
 
 
 def loads(text: str | bytes) -> Any:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.lane import slots_per_runner
 from rowlock.jobs.order import BOOT, Order
-from rowlock.jobs.payload import dumps
 from rowlock.jobs.slots import Slots, Started, allocate
 from rowlock.jobs.verdict import after_death, after_error, deadline_error
 from rowlock.storage.records import Claimed, Held, Outcome, Worker
@@ -246,7 +247,7 @@ class Supervisor:
         for child in self._children.values():
             mine = [list(lease) for lease in held if lease.owner == child.record.id]
             if child.process.stdin is not None and not child.process.stdin.is_closing():
-                child.process.stdin.write(dumps({"held": mine, "asked_at": asked_at}, "heartbeat") + b"\n")
+                child.process.stdin.write(orjson.dumps({"held": mine, "asked_at": asked_at}) + b"\n")
 
     async def _watch(self) -> None:
         """Kill processes whose job is past its deadline and did not stop when its own process told it to."""

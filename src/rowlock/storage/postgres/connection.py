@@ -103,8 +103,9 @@ class Connections:
 
     async def direct(self, dsn: str | None = None) -> asyncpg.Connection[asyncpg.Record]:
         """A connection of its own, outside the pool."""
+        cached = 0 if self.pooled or dsn is not None else 100
         with own_words(self.url):
-            return await asyncpg.connect(dsn or self.dsn, timeout=CONNECT_SECONDS, statement_cache_size=0)
+            return await asyncpg.connect(dsn or self.dsn, timeout=CONNECT_SECONDS, statement_cache_size=cached)
 
     async def _behind_pooler(self) -> bool:
         """Whether a pooler such as pgbouncer stands between: it hands out process ids that are not the server's."""

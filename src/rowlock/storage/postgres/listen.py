@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Set
 from typing import Any
 
+import asyncpg
+
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.base import Wake
-from rowlock.storage.postgres.connection import Connections, own_words
+from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 
 CHANNEL = "rowlock"
 KEEPALIVE_SECONDS = 30.0
@@ -16,10 +18,14 @@ RING_GAP_SECONDS = 0.002  # a busy producer rings no more often: the first hint 
 
 
 class Bell:
-    """Rings for queues after a commit. Rings that come while one is under way are joined into the next."""
+    """Rings for queues after a commit, on a connection of its own, which no verb has to wait for.
+
+    Rings that come while one is under way are joined into the next.
+    """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._due: set[str] = set()
         self._ringer: asyncio.Task[None] | None = None
 
@@ -32,15 +38,28 @@ class Bell:
         while self._due:
             queues, self._due = list(self._due), set()
             try:
-                await self._connections.fetch("wake", queues)
+                await self._send(queues)
             except StoreError:
+                self._hang_up()
                 return  # a hint is lost; polling finds the job
             await asyncio.sleep(RING_GAP_SECONDS)
+
+    async def _send(self, queues: list[str]) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connections.direct()
+        with own_words(self._connections.url):
+            await self._connection.fetch(SQL["wake"], queues, timeout=BUSY_SECONDS)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
     async def close(self) -> None:
         if self._ringer is not None and not self._ringer.done():
             await asyncio.wait([self._ringer], timeout=1.0)
             self._ringer.cancel()
+        self._hang_up()
 
 
 async def listen(connections: Connections, url: str | None, wake: Wake) -> None:

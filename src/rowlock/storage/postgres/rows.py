@@ -13,20 +13,20 @@ T = TypeVar("T")
 
 
 def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[Any]:
-    """The arguments of rowlock.enqueue_many: a column of one value is sent once, a column of nulls not at all."""
+    """The arguments of rowlock.enqueue_many: a column of one value is sent once, one of nulls not at all."""
     ids, types, payloads, queues, priorities, attempts, visibility, delays, times, companies, limits, traces, unique = (
         zip(*jobs, strict=True)
     )
     keyed = any(unique)
     return [
         ids,
-        _once(types),
-        payloads,
-        _once(queues),
-        _once(priorities),
-        _once(attempts),
-        _once(visibility),
-        _once(tuple(map(float, delays))),  # psycopg refuses an array of integers and floats
+        once(types),
+        f"[{','.join(payloads)}]",
+        once(queues),
+        once(priorities),
+        once(attempts),
+        once(visibility),
+        once(tuple(map(float, delays))),  # psycopg refuses an array of integers and floats
         _none(times),
         _none(companies),
         _none(limits),
@@ -39,7 +39,8 @@ def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[
     ]
 
 
-def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+def once(values: tuple[T, ...]) -> tuple[T, ...]:
+    """A column of equal values as one value: the functions in the database fill it up."""
     return values[:1] if values.count(values[0]) == len(values) else values
 
 

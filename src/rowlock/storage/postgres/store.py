@@ -14,7 +14,7 @@ from rowlock.storage.postgres.connection import SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.operate import Operators
-from rowlock.storage.postgres.rows import clean, columns, may_reject, receipts
+from rowlock.storage.postgres.rows import clean, columns, may_reject, once, receipts
 from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
 from rowlock.storage.records import (
@@ -203,7 +203,7 @@ def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
     ids, leases, outcomes, seconds, delays, results, errors = zip(*settlements, strict=True)
     return [
         ids,
-        leases,
+        once(leases),
         [] if outcomes.count(1) == len(outcomes) else outcomes,
         seconds,
         [] if delays.count(0.0) == len(delays) else delays,

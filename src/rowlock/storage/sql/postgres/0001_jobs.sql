@@ -1,6 +1,7 @@
 -- The tables are the states: a job is in exactly one of ready, delayed, running, finished.
 -- What never changes about it is in jobs; the others are narrow, and none of them is updated on the busy path.
 
+-- Each call that enqueues takes a block of 4096 numbers (or several): one step of the sequence, not one per job.
 CREATE SEQUENCE rowlock.job_seq AS bigint;
 
 CREATE TABLE rowlock.jobs (

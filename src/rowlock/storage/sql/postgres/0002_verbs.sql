@@ -5,7 +5,7 @@
 -- Records jobs, in order. A column of equal values is sent as an array of one; a column of nulls as an empty array.
 -- Returns one row per job that was not created, with the job that holds its unique key.
 CREATE FUNCTION rowlock.enqueue_many(
-    _ids uuid[], _types text[], _payloads text[], _queues text[], _priorities integer[], _max_attempts integer[],
+    _ids uuid[], _types text[], _payloads json, _queues text[], _priorities integer[], _max_attempts integer[],
     _visibility_ms integer[], _delays double precision[], _available_at timestamptz[],
     _company_ids text[], _limit_keys text[], _traces text[],
     _unique_keys text[], _unique_seconds double precision[], _while_active boolean[],
@@ -18,7 +18,9 @@ AS $$
 DECLARE
     clock   timestamptz := coalesce(_now, clock_timestamp());
     refused bigint[] := '{}';
+    all_new boolean;
     holders uuid[];
+    block   bigint[] := ARRAY(SELECT (nextval('rowlock.job_seq') - n) * 4096 FROM generate_series(0, cardinality(_ids) / 4096) n);
 BEGIN
     -- Again, a few times, when a key was freed between being refused and being looked up.
     FOR round IN 1..5 LOOP
@@ -44,30 +46,39 @@ BEGIN
         FROM unnest(refused) AS r (ordinal) LEFT JOIN rowlock.unique_keys k ON k.key = _unique_keys[r.ordinal];
         EXIT WHEN array_position(holders, NULL) IS NULL;
     END LOOP;
+    all_new := refused = '{}';
 
-    WITH given AS MATERIALIZED (
-        SELECT u.id, nextval('rowlock.job_seq') AS seq, coalesce(u.visibility_ms, _visibility_ms[1]) AS visibility_ms,
-               coalesce(u.priority, _priorities[1]) AS priority, coalesce(u.max_attempts, _max_attempts[1]) AS max_attempts,
-               coalesce(u.while_active, false) AS releases_key, coalesce(u.queue, _queues[1]) AS queue,
-               coalesce(u.type, _types[1]) AS type, u.payload, u.company_id, u.limit_key, u.unique_key, u.trace,
-               coalesce(u.available_at, clock + coalesce(u.delay, _delays[1]) * interval '1 second') AS available_at
-        FROM unnest(_ids, _types, _payloads, _queues, _priorities, _max_attempts, _visibility_ms, _delays, _available_at,
-                    _company_ids, _limit_keys, _traces, _unique_keys, _while_active) WITH ORDINALITY
-             AS u (id, type, payload, queue, priority, max_attempts, visibility_ms, delay, available_at,
-                   company_id, limit_key, trace, unique_key, while_active, ordinal)
-        WHERE refused = '{}' OR u.ordinal <> ALL (refused)
-    ), made AS (
-        INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
-                                  queue, type, payload, company_id, limit_key, unique_key, trace)
-        SELECT id, seq, clock, visibility_ms, priority, max_attempts, releases_key,
-               queue, type, payload::json, company_id, limit_key, unique_key, trace
-        FROM given
-    ), later AS (
-        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key)
-        SELECT id, seq, available_at, 0, priority, 0, 0, queue, limit_key FROM given WHERE available_at > clock
-    )
+    INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
+                              queue, type, payload, company_id, limit_key, unique_key, trace)
+    SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal, clock, coalesce(u.visibility_ms, _visibility_ms[1]),
+           coalesce(u.priority, _priorities[1]), coalesce(u.max_attempts, _max_attempts[1]), coalesce(u.while_active, false),
+           coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), u.payload, u.company_id, u.limit_key,
+           u.unique_key, u.trace
+    FROM ROWS FROM (unnest(_ids), unnest(_types), json_array_elements(_payloads), unnest(_queues), unnest(_priorities),
+                    unnest(_max_attempts), unnest(_visibility_ms), unnest(_company_ids), unnest(_limit_keys),
+                    unnest(_traces), unnest(_unique_keys), unnest(_while_active)) WITH ORDINALITY
+         AS u (id, type, payload, queue, priority, max_attempts, visibility_ms,
+               company_id, limit_key, trace, unique_key, while_active, ordinal)
+    WHERE all_new OR u.ordinal <> ALL (refused);
+
     INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
-    SELECT seq, id, 0, priority, 0, 0, queue, limit_key FROM given WHERE available_at <= clock;
+    SELECT block[u.ordinal / 4096 + 1] + u.ordinal, u.id, 0, coalesce(u.priority, _priorities[1]), 0, 0,
+           coalesce(u.queue, _queues[1]), u.limit_key
+    FROM unnest(_ids, _queues, _priorities, _delays, _available_at, _limit_keys) WITH ORDINALITY
+         AS u (id, queue, priority, delay, available_at, limit_key, ordinal)
+    WHERE NOT coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
+      AND (all_new OR u.ordinal <> ALL (refused));
+
+    IF cardinality(_available_at) > 0 OR 0 < ANY (_delays) THEN
+        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key)
+        SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal,
+               coalesce(u.available_at, clock + coalesce(u.delay, _delays[1]) * interval '1 second'),
+               0, coalesce(u.priority, _priorities[1]), 0, 0, coalesce(u.queue, _queues[1]), u.limit_key
+        FROM unnest(_ids, _queues, _priorities, _delays, _available_at, _limit_keys) WITH ORDINALITY
+             AS u (id, queue, priority, delay, available_at, limit_key, ordinal)
+        WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
+          AND (all_new OR u.ordinal <> ALL (refused));
+    END IF;
 
     IF _notify THEN
         PERFORM pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT unnest(_queues) AS queue) q;
@@ -99,7 +110,7 @@ BEGIN
             octet_length(payload::text);
     END IF;
     SELECT e.existing INTO existing FROM rowlock.enqueue_many(
-        ARRAY[new_id], ARRAY[type], ARRAY[payload::text], ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
+        ARRAY[new_id], ARRAY[type], json_build_array(payload), ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
         ARRAY[visibility_ms], ARRAY[delay_seconds], ARRAY[available_at],
         ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
         CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[unique_key] END,
@@ -233,7 +244,8 @@ END $$;
 
 -- Ends attempts, each only where its id, lease and owner still match. Returns the ids for which they did not.
 -- Outcomes: 1 succeeded, 2 failed, 3 cancelled; 4 retry, 5 release, 6 crash, 7 suspect wait again; 8 fatal is a failure.
--- Empty arrays stand for columns of defaults: every outcome a success, no delay, no result, no error.
+-- A column of equal leases is sent as an array of one. Empty arrays stand for columns of defaults: every outcome a
+-- success, no delay, no result, no error.
 CREATE FUNCTION rowlock.settle(
     _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
     _delays double precision[], _results text[], _errors text[], _now timestamptz
@@ -248,7 +260,7 @@ DECLARE
     settled uuid[];
 BEGIN
     WITH told AS MATERIALIZED (
-        SELECT u.id, u.lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
+        SELECT u.id, coalesce(u.lease, _leases[1]) AS lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
                coalesce(u.delay, 0) AS delay, u.result, u.error
         FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
              AS u (id, lease, outcome, seconds, delay, result, error)
