@@ -58,7 +58,7 @@ class System:
 
 
 _ROWLOCK_BEST: Settings = {
-    "environment": {"WORKER_CONCURRENCY": "16", "ROWLOCK_BUFFER_MAX": "1500", "ROWLOCK_SETTLE_MAX": "2000"}
+    "environment": {"ROWLOCK_BUFFER_MAX": "4000", "ROWLOCK_SETTLE_MAX": "4000"}
 }
 
 _PG_BOSS_BEST: Settings = {

@@ -25,6 +25,9 @@ from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 _HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
+_AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
+_REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
+_GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
 _ALONE_SECONDS = 3.0  # a suspect that has lived so long does not keep the others waiting any longer
 _SUSPECT_SECONDS = 10.0  # before a job that must run alone, and could not, is tried again
@@ -47,10 +50,6 @@ class Suspects:
     on_end: Callable[[], None]
     alone: bool = False  # one runs
     waiting: int = 0  # how many there are, the running one included
-
-    @property
-    def active(self) -> bool:
-        return self.waiting > 0
 
 
 class Lane:
@@ -90,14 +89,16 @@ class Lane:
         self._buffer: deque[Claimed] = deque()
         self._aside: deque[Claimed] = deque()  # suspects, until nothing else runs; the running one stays first
         self.suspects = suspects
-        self._claimed_at: dict[tuple[JobId, int], float] = {}  # by job and lease: we may get a lost job again
+        self._received_at = 0.0  # when the last claim was answered
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._wake = asyncio.Event()
         self._hungry = asyncio.Event()
         self._closing = asyncio.Event()
-        self._took_at = time.monotonic()
+        self.took_at = time.monotonic()  # when the last job began
         self._mean_seconds = _HORIZON_SECONDS
+        self._mean_bytes = 1.0  # of the payloads of the last claim
         self._ahead = size.concurrency
+        self._refill_at = 0.0  # jobs in the buffer
         self.unit = 1  # how many jobs the last call took
         self.claiming_since = math.inf
         self.fruitless = False  # the last claim found nothing
@@ -111,7 +112,7 @@ class Lane:
 
     def take(self) -> Claimed | None:
         """The next job, or None."""
-        if self.suspects.active:
+        if self.suspects.waiting:
             return self._take_alone()
         if not self._buffer:
             return None
@@ -120,8 +121,7 @@ class Lane:
             self._aside.append(claimed)
             self.suspects.waiting += 1
             return self._take_alone()
-        self._took_at = time.monotonic()
-        if len(self._buffer) * 2 <= self._ahead and not self._hungry.is_set():
+        if len(self._buffer) <= self._refill_at and not self._hungry.is_set():
             self._hungry.set()
         return claimed
 
@@ -131,7 +131,6 @@ class Lane:
         if suspects.alone or not self._aside or suspects.busy():
             return None
         suspects.alone = True
-        self._took_at = time.monotonic()
         return self._aside[0]
 
     def suspect_ended(self) -> None:
@@ -168,22 +167,11 @@ class Lane:
     def finished(self, type_name: str, settlement: Settlement) -> None:
         """A handler returned."""
         self._mean_seconds += 0.05 * (settlement[3] - self._mean_seconds)
-        self._claimed_at.pop(settlement[:2], None)
         self.settler.add(settlement, type_name)
 
-    def completed_by_itself(self, type_name: str, job_id: JobId, lease: int) -> None:
+    def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
         """A handler completed its job in a transaction of its own."""
-        self._claimed_at.pop((job_id, lease), None)
         self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
-
-    def forget(self, job_id: JobId, lease: int) -> None:
-        """This lease is over, and the job another's."""
-        self._claimed_at.pop((job_id, lease), None)
-
-    def settle(self, settlement: Settlement, type_name: str) -> None:
-        """A handler raised, or a job is given back."""
-        self._claimed_at.pop(settlement[:2], None)
-        self.settler.add(settlement, type_name)
 
     @property
     def busy(self) -> bool:
@@ -230,7 +218,7 @@ class Lane:
                 self.woken_by_poll = False
                 self._receive(claimed)
             if len(claimed) == want:
-                self._ahead = min(self._ahead * 2, self._ahead_max())
+                self._ahead = min(self._ahead * _GROWTH, self._ahead_max())
             elif drain and not claimed and not self.busy:
                 if self.settler.idle:
                     return
@@ -239,16 +227,17 @@ class Lane:
                 await self._rest(drain)
 
     def _ahead_max(self) -> int:
-        ahead = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
-        return min(max(self.size.buffer_max, self.unit), int(ahead))
+        soon = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
+        return min(max(self.size.buffer_max, self.unit), int(soon), int(_AHEAD_BYTES / self._mean_bytes))
 
     def _room(self) -> int:
-        """How many to ask for: free runners, and as many ahead as will start soon; 0 until half of those are used."""
-        if self.suspects.active:
+        """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there."""
+        if self.suspects.waiting:
             return 0
         ahead = self._ahead = min(self._ahead, self._ahead_max())
+        self._refill_at = ahead * _REFILL
         free = min(len(self._waiters), self.size.concurrency)
-        if free == 0 and len(self._buffer) * 2 > ahead:
+        if free == 0 and len(self._buffer) > self._refill_at:
             return 0
         return free * self.unit + ahead - len(self._buffer)
 
@@ -258,9 +247,8 @@ class Lane:
             self.give_back(claimed, "the worker is stopping")
             return
         self._buffer.extend(claimed)
-        self._took_at = time.monotonic()
-        for job in claimed:
-            self._claimed_at[job[:2]] = self._took_at
+        self._mean_bytes = sum([len(job[7]) for job in claimed]) / len(claimed)
+        self.took_at = self._received_at = time.monotonic()
         for _ in range(min(len(self._buffer), len(self._waiters))):
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -288,9 +276,9 @@ class Lane:
             if runner.deadline is not None and now > runner.deadline and runner.current:
                 declared = self.types[runner.current[0].type]
                 runner.stop(deadline_error(declared.deadline_seconds or 0))
-        if self.suspects.alone and self._aside and now - self._took_at > _ALONE_SECONDS:
+        if self.suspects.alone and self._aside and now - self.took_at > _ALONE_SECONDS:
             self.suspect_ended()
-        if (self._buffer or (self._aside and not self.suspects.alone)) and now - self._took_at > _STALE_SECONDS:
+        if (self._buffer or (self._aside and not self.suspects.alone)) and now - self.took_at > _STALE_SECONDS:
             self._ahead = 0
             self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
             self.release_buffer("it was claimed ahead and did not start in time")
@@ -319,7 +307,7 @@ class Lane:
         if jobs:
             self.log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
         for job in jobs:
-            self.settle(Settlement(job.id, job.lease, Outcome.RELEASE, delay_seconds=delay_seconds), job.type)
+            self.settler.add(Settlement(job.id, job.lease, Outcome.RELEASE, delay_seconds=delay_seconds), job.type)
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
@@ -328,18 +316,16 @@ class Lane:
             if lease is not None and lease.lease == waiting.lease:
                 if lease.cancel_requested:
                     self._drop(waiting, "cancelled before it started")
-            elif self._claimed_at[waiting[:2]] < asked_at:
+            elif self._received_at < asked_at:
                 self._remove(waiting)
-                del self._claimed_at[waiting[:2]]
                 self.log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
         for runner in self.runners:
             for job in runner.current:
                 lease = held.get(job.id)
-                since = self._claimed_at.get((job.id, job.lease), asked_at)
                 if lease is not None and lease.lease == job.lease:
                     if lease.cancel_requested:
                         runner.stop(JobCancelled("cancelled while it ran"), job)
-                elif since < asked_at and not job._settled:
+                elif runner.began < asked_at and not job._settled:
                     runner.stop(LeaseLost("the lease of this job was lost"), job)
 
     def _waiting(self) -> list[Claimed]:
@@ -356,11 +342,12 @@ class Lane:
 
     def _drop(self, waiting: Claimed, reason: str) -> None:
         self._remove(waiting)
-        self.settle(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
+        self.settler.add(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
 
-    def knows(self, job_id: JobId, lease: int) -> bool:
-        """Whether this attempt is buffered or runs here."""
-        return (job_id, lease) in self._claimed_at
+    def attempts(self) -> set[tuple[JobId, int]]:
+        """The jobs, with their leases, that wait or run here."""
+        waiting = {(job.id, job.lease) for job in self._waiting()}
+        return waiting | {(job.id, job.lease) for runner in self.runners for job in runner.current}
 
     def cancel(self, job_id: JobId) -> None:
         """Someone asked for it: stop it, or do not even start it."""

@@ -8,6 +8,7 @@ import ctypes
 import inspect
 import threading
 import time
+from collections.abc import Sequence
 from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ class Runner:
         self._base = base  # its first slot; a batch uses as many as it has jobs
         self.task: asyncio.Task[None] | None = None
         self.current: list[Job] = []
+        self.began = 0.0
         self.deadline: float | None = None
         self._stop_reason: BaseException | None = None
         self._stop_target: Job | None = None
@@ -60,7 +62,7 @@ class Runner:
             else:
                 lane.unit = 1
                 await self._run_one(declared, claimed)
-            if lane.suspects.active:
+            if lane.suspects.waiting:
                 lane.suspect_ended()
             turns += 1
             if turns % _YIELD_EVERY == 0:
@@ -84,14 +86,14 @@ class Runner:
         lane = self._lane
         job = Job(claimed, lane.context)
         self.current = [job]
-        began = self._begin(declared, [claimed])
+        began = self._begin(declared, (claimed,))
         try:
             if declared is None:
                 raise UnknownJobType(f"no handler is registered here for job type {claimed.type!r}")
             arguments = declared.arguments
-            given: dict[str, Any] = {} if arguments is None else arguments(claimed.payload)
-            if claimed.trace is not None:
-                with trace.continued(claimed.trace, declared.name, job_id=claimed.id):
+            given: dict[str, Any] = {} if arguments is None else arguments(claimed[7])
+            if claimed[10] is not None:
+                with trace.continued(claimed[10], declared.name, job_id=claimed.id):
                     result = await self._call(declared, job, given)
             elif declared.is_async:
                 self._in_handler = True
@@ -107,10 +109,9 @@ class Runner:
             await self._failed(declared, [job], self._cause(error), time.monotonic() - began)
         else:
             if not job._settled:
-                seconds = time.monotonic() - began
-                lane.finished(declared.name, _success(claimed, seconds, text))
+                lane.finished(declared.name, _success(claimed, time.monotonic() - began, text))
             else:
-                lane.completed_by_itself(declared.name, claimed.id, claimed.lease)
+                lane.completed_by_itself(declared.name, claimed.id)
         self._end(1)
 
     async def _run_batch(self, declared: JobType, batch: list[Claimed]) -> None:
@@ -128,7 +129,7 @@ class Runner:
             seconds = (time.monotonic() - began) / len(jobs)
             for claimed, job, result in zip(batch, jobs, results or [None] * len(jobs), strict=True):
                 if job._settled:
-                    lane.completed_by_itself(declared.name, claimed.id, claimed.lease)
+                    lane.completed_by_itself(declared.name, claimed.id)
                     continue
                 try:
                     if job._stopped and self._stop_reason is not None:
@@ -162,9 +163,9 @@ class Runner:
         # An async handler behind a decorator that is not.
         return await isolated(result) if inspect.iscoroutine(result) else result
 
-    def _begin(self, declared: JobType | None, batch: list[Claimed]) -> float:
+    def _begin(self, declared: JobType | None, batch: Sequence[Claimed]) -> float:
         lane = self._lane
-        now = time.monotonic()
+        self.began = lane.took_at = now = time.monotonic()
         limit = declared.deadline_seconds if declared else None
         self.deadline = None if limit is None else now + limit
         index, begin = self._base, lane.slots.begin
@@ -175,15 +176,16 @@ class Runner:
         return now
 
     def _end(self, count: int) -> None:
-        for offset in range(count):
-            self._lane.slots.end(self._base + offset)
+        end = self._lane.slots.end
+        for index in range(self._base, self._base + count):
+            end(index)
         self.current = []
         self.deadline = None
         self._in_handler = False
-        if self._stop_reason is not None and self.task is not None:
-            while self.task.cancelling():  # however the handler took its stop, the next job knows nothing of it
+        if self._stop_reason is not None:
+            while self.task is not None and self.task.cancelling():  # the next job knows nothing of this one's stop
                 self.task.uncancel()
-        self._stop_reason = self._stop_target = None
+            self._stop_reason = self._stop_target = None
         self._thread = None
 
     def _cause(self, error: BaseException) -> BaseException:
@@ -216,7 +218,7 @@ class Runner:
         lane, now = self._lane, await self._store_time(error)
         for job in jobs:
             if job._settled:
-                lane.completed_by_itself(job.type, job.id, job.lease)
+                lane.completed_by_itself(job.type, job.id)
                 continue
             cause = error
             if error is self._stop_reason and self._stop_target not in (None, job):
@@ -225,14 +227,13 @@ class Runner:
                 lane.settler.pause_key(cause.key, cause.wait_seconds(now))
             settlement = self._verdict(job, declared, cause, seconds, now)
             if settlement is None:
-                lane.forget(job.id, job.lease)
                 lane.log.warning("lease.lost", jobs=[job.id], reason=str(cause))
             else:
                 if settlement.outcome in (Outcome.FAILED, Outcome.RETRY):
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=cause)
                 elif settlement.outcome == Outcome.RELEASE and settlement.error is None:
                     lane.log.info("job.released", jobs=[job.id], reason=str(cause))
-                lane.settle(settlement, job.type)
+                lane.settler.add(settlement, job.type)
 
 
 def _success(claimed: Claimed, seconds: float, text: str | None) -> Settlement:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rowlock.storage.records import JobId
 
 _SLOT = struct.Struct("<qdd36s4x")
-_LEASE = struct.Struct("<q")
+_WORDS = _SLOT.size // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Slots:
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
         self._memory = memory
+        self._words = memoryview(memory).cast("q")
 
     @classmethod
     def private(cls, count: int) -> Slots:
@@ -45,7 +46,7 @@ class Slots:
         _SLOT.pack_into(self._memory, index * _SLOT.size, lease, now, deadline or 0.0, job_id.encode())
 
     def end(self, index: int) -> None:
-        _LEASE.pack_into(self._memory, index * _SLOT.size, 0)
+        self._words[index * _WORDS] = 0
 
     def started(self) -> Iterator[Started]:
         for lease, begun, deadline, job_id in _SLOT.iter_unpack(self._memory):

@@ -188,11 +188,8 @@ class WorkerProcess:
         Seen in two heartbeats running, with no claim under way that might still bring them.
         """
         settling = self._settler.outstanding()
-        strangers = {
-            (lease.job_id, lease.lease)
-            for lease in mine.values()
-            if lease.job_id not in settling and not any(lane.knows(lease.job_id, lease.lease) for lane in self._lanes)
-        }
+        known = set[tuple[JobId, int]]().union(*(lane.attempts() for lane in self._lanes))
+        strangers = {(job_id, held.lease) for job_id, held in mine.items() if job_id not in settling} - known
         if any(lane.claiming_since < asked_at for lane in self._lanes):
             strangers = set()
         for job_id, lease_number in strangers & self._strangers:
