@@ -58,7 +58,7 @@ class System:
 
 
 _ROWLOCK_BEST: Settings = {
-    "environment": {"ROWLOCK_BUFFER_MAX": "4000", "ROWLOCK_SETTLE_MAX": "4000"}
+    "environment": {"ROWLOCK_BUFFER_MAX": "6000", "ROWLOCK_SETTLE_MAX": "6000"},
 }
 
 _PG_BOSS_BEST: Settings = {

@@ -94,9 +94,9 @@ class Settings(BaseSettings):
     )
 
     buffer_max: Annotated[int, Field(ge=0, le=10_000)] = _setting(
-        "ROWLOCK_BUFFER_MAX", 2_000, "jobs claimed ahead, per queue and process, at most"
+        "ROWLOCK_BUFFER_MAX", 4_000, "jobs claimed ahead, per queue and process, at most"
     )
-    settle_max: Count = _setting("ROWLOCK_SETTLE_MAX", 2_000, "jobs settled in one statement, at most")
+    settle_max: Count = _setting("ROWLOCK_SETTLE_MAX", 4_000, "jobs settled in one statement, at most")
     enqueue_max: Count = _setting("ROWLOCK_ENQUEUE_MAX", 5_000, "jobs enqueued in one statement, at most")
     payload_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = _setting(
         "ROWLOCK_PAYLOAD_BYTES_MAX", 1_048_576, "size of a payload, and of a result"

@@ -239,7 +239,8 @@ class Lane:
         free = min(len(self._waiters), self.size.concurrency)
         if free == 0 and len(self._buffer) > self._refill_at:
             return 0
-        return free * self.unit + ahead - len(self._buffer)
+        # Half at a time: the first half is at work while the second is on its way.
+        return min(free * self.unit + ahead - len(self._buffer), max(self.size.buffer_max // 2, self.unit, free))
 
     def _receive(self, claimed: list[Claimed]) -> None:
         self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
