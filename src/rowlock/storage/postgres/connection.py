@@ -59,6 +59,8 @@ def own_words(url: str) -> Iterator[None]:
     except _GONE as error:
         reason = str(error) or type(error).__name__
         raise StoreUnavailable(f"PostgreSQL at {url} is not available: {reason}") from error
+    except asyncpg.TransactionRollbackError as error:  # a deadlock: nothing is wrong with what was asked
+        raise StoreUnavailable(f"PostgreSQL at {url} rolled a transaction back: {error}; try again") from error
     except asyncpg.PostgresError as error:
         raise StoreError(f"PostgreSQL at {url}: {error}") from error
 

@@ -43,9 +43,13 @@ SELECT rowlock.settle($1::uuid, $2::uuid[], $3, $4, $5, $6, $7, $8, $9)
 -- name: progress
 WITH told AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::smallint[], $5::text[]) AS u (id, lease, percent, message)
+), held AS MATERIALIZED (
+    -- In the order in which settle takes them: two who change the same jobs never wait for each other.
+    SELECT r.job_id FROM rowlock.running r WHERE r.job_id = ANY ($2::uuid[]) AND r.owner = $1::uuid
+    ORDER BY r.job_id FOR UPDATE
 ), noted AS (
     UPDATE rowlock.running r SET progress = t.percent, message = t.message
-    FROM told t WHERE r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
+    FROM told t, held h WHERE r.job_id = h.job_id AND r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
     RETURNING r.job_id
 )
 SELECT t.id::text FROM told t WHERE t.id NOT IN (SELECT job_id FROM noted)
