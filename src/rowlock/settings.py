@@ -13,6 +13,7 @@ from rowlock.errors import KEY_LENGTH_MAX, SettingsError
 PRIORITY_RANGE = (-32_768, 32_767)
 NAME_LENGTH_MAX = KEY_LENGTH_MAX
 ERROR_LENGTH_MAX = 2_000
+STACK_LENGTH_MAX = 4_000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Milliseconds = Annotated[int, Field(ge=10, le=86_400_000)]

@@ -74,7 +74,7 @@ async def taken(store: Store, owner: WorkerId = ANN, queue: str = "default", lim
 
 
 def end(claimed: Claimed, outcome: Outcome = Outcome.SUCCEEDED, **details: Any) -> Settlement:
-    return Settlement(claimed.id, claimed.lease, outcome, **details)
+    return Settlement(claimed.id, claimed.lease, outcome, **{"type": claimed.type, "queue": "default"} | details)
 
 
 async def settle(
@@ -94,7 +94,7 @@ async def put_and_take(store: Store, owner: WorkerId = ANN, **changes: Any) -> C
 async def put_and_end(store: Store, outcome: Outcome = Outcome.SUCCEEDED, **changes: Any) -> JobId:
     """A job that has come to its end."""
     claimed = await put_and_take(store, **changes)
-    await settle(store, claimed, outcome)
+    await settle(store, claimed, outcome, queue=changes.get("queue", "default"))
     return claimed.id
 
 

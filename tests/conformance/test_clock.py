@@ -66,7 +66,7 @@ async def test_without_a_fake_delays_and_leases_go_by_the_stores_own_clock(rig: 
     await put(real, delay_seconds=3_600, queue="later")
     assert await taken(real, queue="later") == []
     await put_and_take(real)
-    assert await real.rescue(10, {}) == []
+    assert await real.rescue(10, {}, str) == []
     (glance,) = await real.glance(["later"])
     assert glance.due_in_seconds is not None
     assert 3_500 < glance.due_in_seconds <= 3_600
@@ -83,7 +83,7 @@ async def test_fractions_of_a_second_are_kept(store: Store, clock: FakeClock) ->
 async def test_a_clock_that_goes_back_takes_no_live_lease(store: Store, clock: FakeClock) -> None:
     claimed = await put_and_take(store)
     clock.advance(hours=-1)
-    assert await store.rescue(10, {}) == []
+    assert await store.rescue(10, {}, str) == []
     await settle(store, claimed)
     assert (await record(store, claimed.id)).status is Status.SUCCEEDED
 

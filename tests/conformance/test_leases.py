@@ -32,7 +32,7 @@ async def superseded(store: Store, clock: FakeClock) -> tuple[Claimed, Claimed]:
     """Ann's attempt, whose lease ran out, and Ben's, which followed."""
     old = await put_and_take(store, ANN)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     return old, await take(store, BEN)
 
 
@@ -51,7 +51,7 @@ async def test_a_rescued_lease_cannot_settle_while_its_job_waits(
 ) -> None:
     old = await put_and_take(store)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     before = await record(store, old.id)
     assert await store.settle(ANN, [end(old, outcome)]) == [old.id]
     assert await record(store, old.id) == before
@@ -123,7 +123,7 @@ async def test_an_expired_lease_that_nobody_took_may_still_settle(store: Store, 
     clock.advance(hours=1)
     await settle(store, claimed)
     assert await status(store, claimed.id) is Status.SUCCEEDED
-    assert await store.rescue(10, {}) == []
+    assert await store.rescue(10, {}, str) == []
 
 
 async def test_a_lease_survives_an_operators_retry(store: Store) -> None:

@@ -45,7 +45,7 @@ async def test_a_rescued_job_frees_its_place(store: Store, clock: FakeClock) -> 
     await put_and_take(store, limit_key="api")
     second = await put(store, limit_key="api", priority=1)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     assert await taken(store, BEN) == [second]
 
 

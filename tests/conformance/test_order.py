@@ -85,7 +85,7 @@ async def test_a_rescued_job_keeps_its_place(store: Store, clock: FakeClock) -> 
     jobs = await put_many(store, 3)
     assert await taken(store, BEN, limit=1) == jobs[:1]
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     assert await taken(store, CAT) == jobs
 
 

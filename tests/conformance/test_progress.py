@@ -47,7 +47,7 @@ async def test_no_report_does_nothing(store: Store) -> None:
 async def test_a_superseded_lease_cannot_report(store: Store, clock: FakeClock) -> None:
     old = await put_and_take(store, ANN)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     new = await take(store, BEN)
     await store.progress(BEN, [Progress(new.id, new.lease, 5, "new")])
     assert await store.progress(ANN, [Progress(old.id, old.lease, 99, "old")]) == [old.id]
@@ -91,7 +91,7 @@ async def test_a_report_does_not_keep_the_lease(store: Store, clock: FakeClock) 
     clock.advance(20)
     await store.progress(ANN, [Progress(claimed.id, claimed.lease, 70, None)])
     clock.advance(11)
-    assert [rescued.job_id for rescued in await store.rescue(10, {})] == [claimed.id]
+    assert [rescued.job_id for rescued in await store.rescue(10, {}, str)] == [claimed.id]
 
 
 @pytest.mark.parametrize("text", ["before\x00after", "file \udcff.csv"], ids=["nul", "surrogate"])

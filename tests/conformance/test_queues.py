@@ -130,7 +130,7 @@ async def test_leases_of_a_paused_queue_are_rescued(store: Store, clock: FakeClo
     await put_and_take(store)
     await store.pause("default")
     clock.advance(31)
-    assert len(await store.rescue(10, {})) == 1
+    assert len(await store.rescue(10, {}, str)) == 1
     assert await taken(store) == []
 
 

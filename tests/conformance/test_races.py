@@ -144,7 +144,7 @@ async def test_a_settlement_and_a_rescue_agree_about_who_came_first(
     for _ in range(ROUNDS):
         claimed = await put_and_take(store)
         clock.advance(31)
-        lost, rescued = await asyncio.gather(store.settle(ANN, [end(claimed)]), other.rescue(10, {}))
+        lost, rescued = await asyncio.gather(store.settle(ANN, [end(claimed)]), other.rescue(10, {}, str))
         assert [one.job_id for one in rescued] == lost
         expected = Status.QUEUED if lost else Status.SUCCEEDED
         assert await status(store, claimed.id) is expected
@@ -155,7 +155,7 @@ async def test_a_beat_and_a_rescue_agree_about_who_came_first(store: Store, othe
     for _ in range(ROUNDS):
         claimed = await put_and_take(store)
         clock.advance(31)
-        held, rescued = await asyncio.gather(store.beat([worker(ANN)]), other.rescue(10, {}))
+        held, rescued = await asyncio.gather(store.beat([worker(ANN)]), other.rescue(10, {}, str))
         now_held = await store.held(ANN)
         assert len(rescued) + len(now_held) == 1
         assert len(held) + len(rescued) >= 1
@@ -169,8 +169,8 @@ async def test_two_rescues_at_once_rescue_each_job_once(store: Store, other: Sto
     jobs = await put_many(store, 100)
     await taken(store)
     clock.advance(31)
-    rescued = flat(await asyncio.gather(*(each.rescue(50, {}) for each in (store, other, store, other))))
-    rescued += await store.rescue(100, {})
+    rescued = flat(await asyncio.gather(*(each.rescue(50, {}, str) for each in (store, other, store, other))))
+    rescued += await store.rescue(100, {}, str)
     assert sorted(one.job_id for one in rescued) == sorted(jobs)
 
 

@@ -89,7 +89,7 @@ async def test_a_lost_lease_settles_nothing_in_a_transaction(
 ) -> None:
     old = await put_and_take(store)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     new = await take(store, BEN)
     async with store.transaction() as transaction:
         assert await transaction.settle(ANN, end(old, outcome)) is False
@@ -100,7 +100,7 @@ async def test_a_lost_lease_settles_nothing_in_a_transaction(
 async def test_a_handler_that_lost_its_lease_can_take_its_writes_back(rig: Rig, store: Store, clock: FakeClock) -> None:
     old = await put_and_take(store)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     with suppress(Interrupted):
         async with store.transaction() as transaction:
             await rig.write_ledger(transaction, "stale")

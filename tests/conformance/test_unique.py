@@ -161,14 +161,14 @@ async def test_a_key_held_while_active_is_free_when_its_waiting_job_is_cancelled
 async def test_a_key_held_while_active_is_free_when_a_rescue_ends_its_job(store: Store, clock: FakeClock) -> None:
     await put_and_take(store, unique=while_active(), max_attempts=1)
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     assert await is_free(store)
 
 
 async def test_a_key_held_while_active_stays_when_a_rescue_queues_its_job(store: Store, clock: FakeClock) -> None:
     await put_and_take(store, unique=while_active())
     clock.advance(31)
-    await store.rescue(10, {})
+    await store.rescue(10, {}, str)
     assert not await is_free(store)
 
 

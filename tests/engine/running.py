@@ -40,7 +40,7 @@ async def take_over(app: Rowlock, store: Store, clock: FakeClock, owner: str) ->
         while +app.store.under_way:  # nothing that the worker began before
             await asyncio.sleep(0.001)
         clock.advance(31)
-        await store.rescue(10, {})
+        await store.rescue(10, {}, str)
         (claimed,) = await store.claim("default", owner, 1)
         return claimed
 

@@ -181,7 +181,7 @@ async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
             while +app.store.under_way:
                 await asyncio.sleep(0.001)
             clock.advance(2)
-            assert len(await store.rescue(10, {})) == 1
+            assert len(await store.rescue(10, {}, str)) == 1
             await store.claim("default", BEN, 1)
         settled = app.store.next("settle")
         app.store.mend("beat")

@@ -124,7 +124,7 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         app.store.refuse("beat", ALWAYS)
         again = app.store.next("claim", bool)
         clock.advance(31)
-        while not await store.rescue(10, {}):  # a beat was under way
+        while not await store.rescue(10, {}, str):  # a beat was under way
             clock.advance(31)
         await soon(again)
         settled = app.store.next("settle")

@@ -49,7 +49,7 @@ class Producer:
         """Take back jobs whose lease has run out, as the keeper of some other machine; how many."""
 
         async def rescue() -> int:
-            return len(await self.app.store.rescue(100, {}))
+            return len(await self.app.store.rescue(100, {}, str))
 
         return self.app.blocking.run(rescue())
 

@@ -263,7 +263,7 @@ class JobMachine(RuleBasedStateMachine):
         self.time_passes(after)
         self.beat(alive, None)
         expired = self.model.expired()
-        rescued = self.run(self.store.rescue(limit, {QUEUES[0]: float(delay)}))
+        rescued = self.run(self.store.rescue(limit, {QUEUES[0]: float(delay)}, str))
         assert len(rescued) == min(limit, len(expired))
         for one in rescued:
             assert one.job_id in expired

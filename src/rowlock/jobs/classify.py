@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
+
 from rowlock.errors import BadPayload, Outcome, Permanent, UnknownJobType
 from rowlock.observe.redact import Redactor
-from rowlock.settings import ERROR_LENGTH_MAX
+from rowlock.settings import ERROR_LENGTH_MAX, STACK_LENGTH_MAX
 
 _PERMANENT = (Permanent, BadPayload, UnknownJobType, FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _DENIED = (401, 403)
 _MISSING_SCOPES = "MISSING_SCOPES"
+_FRAMES_MAX = 50
 
 
 def is_permanent(error: BaseException, declared: tuple[type[BaseException], ...] = ()) -> bool:
@@ -47,3 +50,15 @@ def describe(error: BaseException, redact: Redactor) -> str:
     text = message if isinstance(error, Outcome) and message else f"{kind}: {message}" if message else kind
     # Redacted before it is cut: half a secret is one too. Bounded first, since a message may be a whole file.
     return redact.text(text[: 50 * ERROR_LENGTH_MAX].replace("\x00", "\\x00"))[:ERROR_LENGTH_MAX]
+
+
+def stack_of(error: BaseException, redact: Redactor) -> str | None:
+    """Where it went wrong, without secrets: the innermost end of the stack, since that is where to look."""
+    if error.__traceback__ is None:
+        return None
+    try:
+        # Without local variables, which may hold anything.
+        text = "".join(traceback.format_exception(error, limit=-_FRAMES_MAX, chain=True))
+    except Exception:  # an exception of the user's whose own text cannot be made
+        text = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES_MAX))
+    return redact.text(text[-50 * STACK_LENGTH_MAX :].replace("\x00", "\\x00"))[-STACK_LENGTH_MAX:]

@@ -75,7 +75,8 @@ class Keeper:
         if time.monotonic() < self._rescue_from:
             return 0
         batch = self._engine.settings.rescue_batch
-        rescued = await self._engine.store.rescue(batch, self._engine.rescue_delays())
+        engine = self._engine
+        rescued = await engine.store.rescue(batch, engine.rescue_delays(), engine.redact.payload)
         for job in rescued:
             level = self._log.error if job.status is Status.FAILED else self._log.warning
             level(

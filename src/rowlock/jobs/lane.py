@@ -164,10 +164,10 @@ class Lane:
         self._hungry.set()
         await waiter
 
-    def finished(self, type_name: str, settlement: Settlement) -> None:
+    def finished(self, settlement: Settlement) -> None:
         """A handler returned."""
         self._mean_seconds += 0.05 * (settlement[3] - self._mean_seconds)
-        self.settler.add(settlement, type_name)
+        self.settler.add(settlement)
 
     def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
         """A handler completed its job in a transaction of its own."""
@@ -308,7 +308,10 @@ class Lane:
         if jobs:
             self.log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
         for job in jobs:
-            self.settler.add(Settlement(job.id, job.lease, Outcome.RELEASE, delay_seconds=delay_seconds), job.type)
+            self.settler.add(self._ending(job, Outcome.RELEASE, delay_seconds=delay_seconds))
+
+    def _ending(self, job: Claimed, outcome: Outcome, **details: Any) -> Settlement:
+        return Settlement(job.id, job.lease, outcome, type=job.type, queue=self.context.queue, **details)
 
     def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
         """Compare with what the store says that we hold: tell handlers that were cancelled or superseded."""
@@ -343,7 +346,7 @@ class Lane:
 
     def _drop(self, waiting: Claimed, reason: str) -> None:
         self._remove(waiting)
-        self.settler.add(Settlement(waiting.id, waiting.lease, Outcome.CANCELLED, error=reason), waiting.type)
+        self.settler.add(self._ending(waiting, Outcome.CANCELLED, error=reason))
 
     def attempts(self) -> set[tuple[JobId, int]]:
         """The jobs, with their leases, that wait or run here."""

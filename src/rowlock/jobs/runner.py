@@ -109,7 +109,7 @@ class Runner:
             await self._failed(declared, [job], self._cause(error), time.monotonic() - began)
         else:
             if not job._settled:
-                lane.finished(declared.name, _success(claimed, time.monotonic() - began, text))
+                lane.finished(_success(claimed, time.monotonic() - began, text, lane.context.queue))
             else:
                 lane.completed_by_itself(declared.name, claimed.id)
         self._end(1)
@@ -142,7 +142,7 @@ class Runner:
                 except BaseException as error:
                     await self._failed(declared, [job], error, seconds)
                 else:
-                    lane.finished(declared.name, _success(claimed, seconds, text))
+                    lane.finished(_success(claimed, seconds, text, lane.context.queue))
         self._end(len(jobs))
 
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
@@ -203,9 +203,9 @@ class Runner:
     ) -> Settlement | None:
         lane = self._lane
         try:
-            return after_error(job._claimed, declared, lane.fallback, error, seconds, lane.redact, now)
+            return after_error(job._claimed, job.queue, declared, lane.fallback, error, seconds, lane.redact, now)
         except Exception as fault:  # an exception of the user's that cannot even be looked at must not end the worker
-            return after_error(job._claimed, declared, lane.fallback, fault, seconds, lane.redact, now)
+            return after_error(job._claimed, job.queue, declared, lane.fallback, fault, seconds, lane.redact, now)
 
     async def _store_time(self, error: BaseException) -> datetime:
         """The store's time where it matters, else this machine's: a worker's clock may be wrong."""
@@ -233,9 +233,9 @@ class Runner:
                     lane.log.debug("job.error", job=job.id, type=job.type, exc_info=cause)
                 elif settlement.outcome == Outcome.RELEASE and settlement.error is None:
                     lane.log.info("job.released", jobs=[job.id], reason=str(cause))
-                lane.settler.add(settlement, job.type)
+                lane.settler.add(settlement)
 
 
-def _success(claimed: Claimed, seconds: float, text: str | None) -> Settlement:
+def _success(claimed: Claimed, seconds: float, text: str | None, queue: str) -> Settlement:
     # A plain tuple.__new__: the named constructor would cost as much as the rest of the settlement.
-    return tuple.__new__(Settlement, (claimed[0], claimed[1], 1, seconds, 0.0, text, None))
+    return tuple.__new__(Settlement, (claimed[0], claimed[1], 1, seconds, 0.0, text, None, claimed[6], queue, None))

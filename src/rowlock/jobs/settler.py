@@ -26,16 +26,14 @@ class Settler:
         self._log = log
         self._after_batch = after_batch
         self._pending: list[Settlement] = []
-        self._types: list[str] = []  # of the pending ones, in the same order
         self._in_flight: list[Settlement] = []
         self._pauses: list[tuple[str, float]] = []
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, settlement: Settlement, type_name: str) -> None:
+    def add(self, settlement: Settlement) -> None:
         self._pending.append(settlement)
-        self._types.append(type_name)
         if not self._work.is_set():
             self._work.set()
             self._idle.clear()
@@ -65,7 +63,6 @@ class Settler:
         """Settle until cancelled. A store that is away is waited for: the supervisor keeps the leases meanwhile."""
         failures, batch_max = 0, self._batch_max
         batch: list[Settlement] = []
-        types: list[str] = []
         while True:
             self._in_flight = batch
             if not batch:
@@ -73,8 +70,8 @@ class Settler:
                     self._work.clear()
                     self._idle.set()
                     await self._work.wait()
-                batch, types = self._pending[:batch_max], self._types[:batch_max]
-                del self._pending[: len(batch)], self._types[: len(batch)]
+                batch = self._pending[:batch_max]
+                del self._pending[: len(batch)]
                 self._in_flight = batch
             try:
                 while self._pauses:
@@ -93,14 +90,14 @@ class Settler:
                 if len(batch) == 1:
                     batch = self._without_poison(batch[0], error)
                 else:  # one of them is not to the store's taste: find it, so that it does not hold up the others
-                    self._pending[:0], self._types[:0] = batch[1:], types[1:]
-                    batch, types = batch[:1], types[:1]
+                    self._pending[:0] = batch[1:]
+                    batch = batch[:1]
                     batch_max = 1
                 continue
             batch_max = self._batch_max if not self._pending else batch_max
             failures = 0
             self._after_batch(any(settlement[2] > Outcome.CANCELLED for settlement in batch))
-            self._tell(batch, types, lost)
+            self._tell(batch, lost)
             batch = []
 
     def _without_poison(self, settlement: Settlement, error: StoreError) -> list[Settlement]:
@@ -108,7 +105,9 @@ class Settler:
         self._log.error("settle.refused", job=settlement.job_id, reason=str(error))
         if settlement.result is None and settlement.error == _REFUSED:
             return []  # its lease runs out, and rescue decides
-        return [Settlement(settlement.job_id, settlement.lease, Outcome.FAILED, settlement.seconds, error=_REFUSED)]
+        return [
+            settlement._replace(outcome=Outcome.FAILED, delay_seconds=0.0, result=None, error=_REFUSED, failure=None)
+        ]
 
     async def _really_lost(self, batch: list[Settlement], lost: list[JobId]) -> list[JobId]:
         """After a broken connection the batch may have been settled already; then its leases are gone, not lost."""
@@ -120,7 +119,7 @@ class Settler:
                 gone.append(job_id)
         return gone
 
-    def _tell(self, batch: list[Settlement], types: list[str], lost: list[JobId]) -> None:
+    def _tell(self, batch: list[Settlement], lost: list[JobId]) -> None:
         if lost:
             self._log.warning(
                 "lease.lost", jobs=lost, reason="another attempt owns these jobs; their results were not recorded"
@@ -128,24 +127,20 @@ class Settler:
         missing = set(lost)
         done = [s[0] for s in batch if s[2] == 1 and s[0] not in missing]
         if done:
-            kinds = Counter(types if len(done) == len(batch) else _of(batch, types, missing))
+            kinds = Counter([s[7] for s in batch if s[2] == 1 and s[0] not in missing])
             self._log.info("job.succeeded", count=len(done), types=dict(kinds), jobs=done)
         if len(done) + len(missing) == len(batch):
             return
-        for settlement, type_name in zip(batch, types, strict=True):
+        for settlement in batch:
             if settlement.outcome == Outcome.SUCCEEDED or settlement.job_id in missing:
                 continue
             if settlement.outcome == Outcome.RELEASE and settlement.error is None:
                 continue  # said by whoever gave it back
             event, level = _EVENTS[settlement.outcome]
             more = {} if settlement.outcome <= Outcome.CANCELLED else {"again_in_seconds": settlement.delay_seconds}
-            getattr(self._log, level)(event, job=settlement.job_id, type=type_name, reason=settlement.error, **more)
-
-
-def _of(batch: list[Settlement], types: list[str], missing: set[JobId]) -> list[str]:
-    """The types of those that succeeded."""
-    pairs = zip(batch, types, strict=True)
-    return [type_name for s, type_name in pairs if s.outcome == Outcome.SUCCEEDED and s.job_id not in missing]
+            getattr(self._log, level)(
+                event, job=settlement.job_id, type=settlement.type, reason=settlement.error, **more
+            )
 
 
 _REFUSED = "the store refused the outcome of this attempt; the worker's log says why"

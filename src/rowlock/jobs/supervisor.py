@@ -28,7 +28,7 @@ from rowlock.jobs.lane import slots_per_runner
 from rowlock.jobs.order import BOOT, Order
 from rowlock.jobs.slots import Slots, Started, allocate
 from rowlock.jobs.verdict import after_death, after_error, deadline_error
-from rowlock.storage.records import Claimed, Held, Outcome, Worker
+from rowlock.storage.records import Claimed, Failed, Held, Outcome, Settlement, Worker
 
 _WATCH_SECONDS = 0.1
 _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)  # the wait before a new process, by deaths in a row before any work
@@ -215,6 +215,7 @@ class Supervisor:
                 held = await self._engine.store.held(child.record.id)
                 begun = set() if blameless else started
                 settlements = after_death(held, begun, self._engine.settings.deaths_max, reason)
+                settlements = [await self._with_failure(settlement) for settlement in settlements]
                 await self._engine.store.settle(child.record.id, settlements)
                 await self._engine.store.retire(child.record.id)
                 break
@@ -231,6 +232,15 @@ class Supervisor:
             for queue in self._queues:
                 await self._wake(queue)
         return code == 0 or bool(held) or bool(child.condemned)
+
+    async def _with_failure(self, settlement: Settlement) -> Settlement:
+        """An attempt that ended with its process is a failed one, and recorded like any other."""
+        if settlement.outcome not in (Outcome.CRASH, Outcome.FATAL):
+            return settlement
+        record = await self._engine.store.get(settlement.job_id)
+        if record is None:
+            return settlement
+        return settlement._replace(failure=Failed(uuid7(), self._engine.redact.payload(record.payload), None))
 
     async def _wake(self, queue: str) -> None:
         try:
@@ -279,15 +289,16 @@ class Supervisor:
                     lease.attempt,
                     lease.max_attempts,
                     lease.deaths,
-                    0,
+                    record.priority,
                     record.type,
-                    "",
+                    record.payload,
                     None,
                     None,
                     None,
                 )
                 settlement = after_error(
                     claimed,
+                    record.queue,
                     self._engine.registry.get(record.type),
                     self._engine.backoff,
                     deadline_error(seconds),

@@ -82,7 +82,15 @@ class JobTransaction:
         given, limit = self.result, self._context.result_bytes_max
         result = None if given is None else encode_result(given, claimed.type, limit)
         seconds = time.monotonic() - self._began
-        settlement = Settlement(claimed.id, claimed.lease, Outcome.SUCCEEDED, seconds, 0.0, result, None)
+        settlement = Settlement(
+            claimed.id,
+            claimed.lease,
+            Outcome.SUCCEEDED,
+            seconds,
+            result=result,
+            type=claimed.type,
+            queue=self._context.queue,
+        )
         if not await self._open.settle(self._context.owner, settlement):
             raise LeaseLost(f"job {claimed.id}: another attempt owns it now; nothing of this transaction was kept")
 

@@ -7,11 +7,12 @@ from collections.abc import Container, Sequence
 from datetime import datetime
 
 from rowlock.errors import DeadlineExceeded, JobCancelled, LeaseLost, RateLimited, Retry, Snooze
-from rowlock.jobs.classify import describe, is_permanent
+from rowlock.ids import uuid7
+from rowlock.jobs.classify import describe, is_permanent, stack_of
 from rowlock.jobs.policy import Backoff
 from rowlock.jobs.registry import JobType
 from rowlock.observe.redact import Redactor
-from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
+from rowlock.storage.records import Claimed, Failed, Held, JobId, Outcome, Settlement
 
 
 class ShuttingDown(Exception):
@@ -20,6 +21,7 @@ class ShuttingDown(Exception):
 
 def after_error(
     claimed: Claimed,
+    queue: str,
     declared: JobType | None,
     fallback: Backoff,
     error: BaseException,
@@ -32,7 +34,12 @@ def after_error(
     reason = describe(error, redact)
 
     def settled(outcome: Outcome, delay_seconds: float = 0.0, text: str | None = reason) -> Settlement:
-        return Settlement(claimed.id, claimed.lease, outcome, seconds, delay_seconds, None, text)
+        failure = None
+        if outcome in (Outcome.FAILED, Outcome.RETRY):
+            failure = Failed(uuid7(), redact.payload(claimed.payload), stack_of(error, redact))
+        return Settlement(
+            claimed.id, claimed.lease, outcome, seconds, delay_seconds, None, text, claimed.type, queue, failure
+        )
 
     match error:
         case LeaseLost():
@@ -74,9 +81,9 @@ def after_death(
         if lease in culprits:
             ends.append(_of_culprit(lease, deaths_max, reason))
         elif lease in ran and not culprits:
-            ends.append(Settlement(lease.job_id, lease.lease, Outcome.SUSPECT, error=f"{reason}, beside other jobs"))
+            ends.append(_of(lease, Outcome.SUSPECT, f"{reason}, beside other jobs"))
         else:
-            ends.append(Settlement(lease.job_id, lease.lease, Outcome.RELEASE))
+            ends.append(_of(lease, Outcome.RELEASE))
     return ends
 
 
@@ -88,11 +95,15 @@ def on_trial(deaths: int, deaths_max: int) -> bool:
 def _of_culprit(lease: Held, deaths_max: int, reason: str) -> Settlement:
     if lease.deaths + 1 >= deaths_max:
         text = f"quarantined: {lease.deaths + 1} processes died while they ran this job; the last: {reason}"
-        return Settlement(lease.job_id, lease.lease, Outcome.FATAL, error=text)
+        return _of(lease, Outcome.FATAL, text)
     if lease.attempt >= lease.max_attempts:
         text = f"{reason} (attempt {lease.attempt} of {lease.max_attempts}, the last)"
-        return Settlement(lease.job_id, lease.lease, Outcome.FATAL, error=text)
-    return Settlement(lease.job_id, lease.lease, Outcome.CRASH, error=reason)
+        return _of(lease, Outcome.FATAL, text)
+    return _of(lease, Outcome.CRASH, reason)
+
+
+def _of(lease: Held, outcome: Outcome, error: str | None = None) -> Settlement:
+    return Settlement(lease.job_id, lease.lease, outcome, error=error, type=lease.type, queue=lease.queue)
 
 
 def deadline_error(seconds: float) -> DeadlineExceeded:

@@ -194,7 +194,8 @@ class WorkerProcess:
             strangers = set()
         for job_id, lease_number in strangers & self._strangers:
             self._log.warning("job.released", jobs=[job_id], reason="the answer to its claim was lost")
-            self._settler.add(Settlement(job_id, lease_number, Outcome.RELEASE), "")
+            held = mine[job_id]
+            self._settler.add(Settlement(job_id, lease_number, Outcome.RELEASE, type=held.type, queue=held.queue))
         self._strangers = strangers
 
     # -- loops -------------------------------------------------------------------------------------

@@ -43,6 +43,22 @@ from rowlock.storage.records import (
     WorkerId,
     WorkerRecord,
 )
+from rowlock.storage.reliability import (
+    Activity,
+    Deaths,
+    FailureFilter,
+    FailureId,
+    FailurePage,
+    FailureRecord,
+    LockAnswer,
+    LockKey,
+    LockRecord,
+    Measure,
+    RunRecord,
+    ScheduleRecord,
+    Tick,
+    Total,
+)
 
 Wake = Callable[[str, str], None]
 """Called with ("queue", name) when a queue may have work ("*": any of them), ("cancel", id) for a running job."""
@@ -138,6 +154,7 @@ class Store(Protocol):
         """Record how these attempts ended, all at once; the jobs returned had lost their lease and are unchanged.
 
         A job that was to be cancelled does not wait again: it is cancelled. Error texts may hold anything, even NUL.
+        The failures that come along are recorded with the settlements that they belong to, or not at all.
         """
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
@@ -146,11 +163,14 @@ class Store(Protocol):
     async def held(self, owner: WorkerId) -> list[Held]:
         """The leases that this owner holds."""
 
-    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+    async def rescue(
+        self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
+    ) -> list[Rescued]:
         """Take back up to `limit` jobs whose owner was not seen, and whose claim is older, than the visibility timeout.
 
-        The lost attempt counts: such a job is queued again after the delay of its queue (0 where none is given),
-        failed when its attempts are spent, or cancelled when that had been asked for.
+        The lost attempt counts and is recorded as a failure, its payload redacted: such a job is queued again after the
+        delay of its queue (0 where none is given), failed when its attempts are spent, or cancelled when that had been
+        asked for.
         """
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
@@ -184,7 +204,8 @@ class Store(Protocol):
     async def retry(self, where: JobFilter, limit: int) -> Retried:
         """Queue failed or cancelled jobs again, attempts and deaths counted anew; the lease number goes on.
 
-        A job whose unique key another job holds meanwhile stays as it is, and is named.
+        A job whose unique key another job holds meanwhile stays as it is, and is named. The failures of those that are
+        queued count as resolved.
         """
 
     async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
@@ -203,7 +224,96 @@ class Store(Protocol):
         """Every queue that has waiting or running jobs or is paused, by name."""
 
     async def counts(self) -> dict[Status, int]:
-        """How many jobs there are of each status."""
+        """How many jobs there are of each status, known without counting them."""
+
+    async def totals(self) -> list[Total]:
+        """The same by queue and type."""
+
+    async def activity(self, seconds: float) -> list[Activity]:
+        """What happened in the last so many seconds, at most a day, counted by whole minutes."""
+
+    async def fold(self, limit: int) -> int:
+        """Fold up to `limit` notes of changes into the counts, which stay the same; how many there were."""
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
+        """Failed attempts, newest first. A cursor that no page came with is a ValueError."""
+
+    async def failure(self, failure_id: FailureId) -> FailureRecord | None:
+        """One failed attempt; an id that is not a UUID is nobody's."""
+
+    async def prune_failures(self, days: float, limit: int) -> int:
+        """Remove up to `limit` failures older than this, oldest first, and count them."""
+
+    # -- locks -------------------------------------------------------------------------------------
+
+    async def take_lock(self, key: LockKey, payload_hash: str, holder: str, stale_seconds: float) -> LockAnswer:
+        """Take the lock where its state allows, with a token one higher than its last; one of two askers gets it.
+
+        Free, failed, or completed with other data: taken. Running: taken from the same holder, or when it was taken
+        longer ago than `stale_seconds`. Else nothing changes, and the answer says why.
+        """
+
+    async def end_lock(self, key: LockKey, token: int, completed: bool) -> bool:
+        """Mark the work completed or failed; False, and nothing else, when the lock was taken over."""
+
+    async def locks(self, job_key: str | None, company_id: str | None, limit: int) -> list[LockRecord]:
+        """Locks, the last taken first."""
+
+    async def prune_locks(self, days: float, limit: int) -> int:
+        """Remove up to `limit` locks that ended longer ago, oldest first, and count them; never a running one."""
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    async def declare_schedules(self, schedules: Sequence[tuple[str, str, datetime]]) -> None:
+        """Make these (name, spec, first tick) known; one that is known and whose spec is the same stays as it is."""
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        """Every schedule, by name."""
+
+    async def fire(self, tick: Tick) -> Receipt | None:
+        """Enqueue the job of a tick, record the run and move the schedule on, all at once and once in the fleet.
+
+        None, and nothing else, when another did so already, or the schedule is paused; and where the tick has no job.
+        """
+
+    async def close_runs(self, limit: int) -> list[RunRecord]:
+        """Note how runs ended whose job is over; those that were noted now."""
+
+    async def runs(self, name: str | None, limit: int, before: datetime | None = None) -> list[RunRecord]:
+        """Runs, the latest tick first."""
+
+    async def prune_runs(self, days: float, limit: int) -> int:
+        """Remove up to `limit` runs that ended longer ago, oldest first, and count them."""
+
+    async def pause_schedule(self, name: str) -> bool:
+        """No tick fires until it is resumed; False when there is no such schedule."""
+
+    async def resume_schedule(self, name: str, next_at: datetime) -> bool:
+        """Go on with this tick, if it was paused; False when there is no such schedule."""
+
+    # -- alerts and measures -----------------------------------------------------------------------
+
+    async def raise_alert(self, name: str) -> bool:
+        """Whether this call raised it: False while it is raised already."""
+
+    async def clear_alert(self, name: str) -> datetime | None:
+        """End an alert; since when it was raised, or None when it was not."""
+
+    async def unsaid_deaths(self) -> bool:
+        """Whether some job has failed for good that no message has named."""
+
+    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
+        """Up to `limit` deaths that no message has named, and those that this one had before, grouped by job name."""
+
+    async def add_measures(self, measures: Mapping[Measure, float]) -> None:
+        """Add to these numbers."""
+
+    async def measures(self) -> dict[Measure, float]:
+        """Every number, summed over all workers."""
+
+    # -- everyone ----------------------------------------------------------------------------------
 
     async def workers(self) -> list[WorkerRecord]:
         """Every worker that has been seen and has not retired."""

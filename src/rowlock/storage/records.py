@@ -105,6 +105,14 @@ class Claimed(NamedTuple):
     trace: str | None
 
 
+class Failed(NamedTuple):
+    """What is kept of an attempt that failed, besides its error."""
+
+    id: str
+    payload: str  # JSON text, redacted
+    stack: str | None
+
+
 class Settlement(NamedTuple):
     """The end of one attempt, as its owner reports it."""
 
@@ -115,6 +123,9 @@ class Settlement(NamedTuple):
     delay_seconds: float = 0.0  # before it is available again, where it waits again
     result: str | None = None  # JSON text
     error: str | None = None
+    type: str = ""  # of the job; this and its queue are for the counts
+    queue: str = ""
+    failure: Failed | None = None  # where the attempt failed
 
 
 class Progress(NamedTuple):
@@ -134,6 +145,8 @@ class Held(NamedTuple):
     max_attempts: int
     deaths: int
     cancel_requested: bool
+    type: str
+    queue: str
 
 
 class Rescued(NamedTuple):

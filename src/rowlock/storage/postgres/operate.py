@@ -21,6 +21,16 @@ from rowlock.storage.records import (
     Status,
     WorkerRecord,
 )
+from rowlock.storage.reliability import (
+    Activity,
+    FailureFilter,
+    FailureId,
+    FailurePage,
+    FailureRecord,
+    Total,
+    failure_cursor,
+    failure_page,
+)
 
 _STATUS_NUMBER = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 3}
 _DEAD = (Status.FAILED, Status.CANCELLED)
@@ -80,7 +90,7 @@ class Operators:
 
     async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
         ids = await self._dead(where, limit)
-        return [row[0] for row in await self._connections.fetch("discard", ids)] if ids else []
+        return [row[0] for row in await self._connections.fetch("discard", ids, self._now)] if ids else []
 
     async def _dead(self, where: JobFilter, limit: int) -> list[JobId]:
         """The failed and cancelled jobs that match, oldest first."""
@@ -103,8 +113,43 @@ class Operators:
         return [QueueRecord(*row) for row in await self._connections.fetch("queues", self._now)]
 
     async def counts(self) -> dict[Status, int]:
-        found = {row[0]: row[1] for row in await self._connections.fetch("counts")}
-        return {status: found.get(status, 0) for status in Status}
+        (row,) = await self._connections.fetch("counts")
+        return dict(zip(Status, row, strict=True))
+
+    async def totals(self) -> list[Total]:
+        return [Total._make(row) for row in await self._connections.fetch("totals")]
+
+    async def activity(self, seconds: float) -> list[Activity]:
+        return [Activity._make(row) for row in await self._connections.fetch("activity", seconds, self._now)]
+
+    async def fold(self, limit: int) -> int:
+        folded = await self._connections.value("fold", limit)
+        await self._connections.fetch("forget_minutes", self._now)
+        return int(folded)
+
+    async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
+        before, last = failure_cursor(cursor) if cursor is not None else (None, None)
+        if where.job_id is not None and not is_uuid(where.job_id):
+            return FailurePage([], None)
+        rows = await self._connections.fetch(
+            "failures",
+            where.company_id,
+            where.job_name,
+            where.job_id,
+            where.final,
+            where.unresolved,
+            before,
+            last,
+            limit + 1,
+        )
+        return failure_page([FailureRecord(*row) for row in rows], limit)
+
+    async def failure(self, failure_id: FailureId) -> FailureRecord | None:
+        rows = await self._connections.fetch("failure", failure_id) if is_uuid(failure_id) else []
+        return FailureRecord(*rows[0]) if rows else None
+
+    async def prune_failures(self, days: float, limit: int) -> int:
+        return int(await self._connections.value("prune_failures", days, limit, self._now))
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self._connections.fetch("workers")
@@ -118,7 +163,7 @@ class Operators:
                 removed[status] += await self._connections.value("prune_old", number, policy.days, limit, self._now)
             if policy.count is not None and removed[status] < limit:
                 left = limit - removed[status]
-                removed[status] += await self._connections.value("prune_beyond", number, policy.count, left)
+                removed[status] += await self._connections.value("prune_beyond", number, policy.count, left, self._now)
         await self._connections.fetch("prune_keys", limit, self._now)
         for leftover in ("forget_workers", "forget_pauses", "forget_starts"):
             await self._connections.fetch(leftover, self._now)

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+import orjson
+
 from rowlock.errors import DuplicateJob
-from rowlock.storage.records import JobRecord, NewJob, OnConflict, Receipt, Status
+from rowlock.ids import uuid7
+from rowlock.storage.records import JobRecord, NewJob, OnConflict, Outcome, Receipt, Settlement, Status
 
 T = TypeVar("T")
 
@@ -74,6 +77,38 @@ def clean(text: str | None) -> str | None:
     if text is None or (text.isascii() and "\x00" not in text):
         return text
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def failed_attempts(settlements: Sequence[Settlement]) -> str:
+    """The failures among these, as rowlock.settle takes them."""
+    failed = [
+        {
+            "id": end.failure.id,
+            "job": end.job_id,
+            "lease": end.lease,
+            "payload": orjson.Fragment(end.failure.payload),
+            "stack": clean(end.failure.stack),
+        }
+        for end in settlements
+        if end.failure is not None
+    ]
+    return orjson.dumps(failed).decode()
+
+
+def lost_attempt(row: Any, payload: str) -> dict[str, Any]:
+    """A failure for an attempt whose worker was lost."""
+    return {
+        "id": uuid7(),
+        "job_id": row["id"],
+        "job_name": row["type"],
+        "queue_name": row["queue"],
+        "company_id": row["company_id"],
+        "payload": orjson.Fragment(payload),
+        "attempts": row["attempt"],
+        "max_attempts": row["max_attempts"],
+        "is_final_attempt": row["outcome"] == Outcome.FAILED,
+        "failed_reason": row["error"],
+    }
 
 
 def record(row: Any) -> JobRecord:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from rowlock.clock import Clock, StoreClock
 from rowlock.storage.base import StoreTransaction, Wake
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
-from rowlock.storage.postgres.connection import SQL, Connections, own_words
+from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.operate import Operators
-from rowlock.storage.postgres.rows import clean, columns, may_reject, once, receipts
+from rowlock.storage.postgres.reliability import Reliability
+from rowlock.storage.postgres.rows import clean, columns, failed_attempts, lost_attempt, may_reject, once, receipts
 from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
 from rowlock.storage.records import (
@@ -36,7 +39,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators):
+class PostgresStore(Schema, Operators, Reliability):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(
@@ -134,10 +137,15 @@ class PostgresStore(Schema, Operators):
     async def held(self, owner: WorkerId) -> list[Held]:
         return [Held._make(row) for row in await self._connections.fetch("held", owner)]
 
-    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
-        rows = await self._connections.fetch(
-            "rescue", limit, list(delay_seconds), list(delay_seconds.values()), self._now
-        )
+    async def rescue(
+        self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
+    ) -> list[Rescued]:
+        delays = (list(delay_seconds), list(delay_seconds.values()))
+        async with self._connections.connection(transaction=True) as own:
+            rows = await own.fetch(SQL["rescue"], limit, *delays, self._now, timeout=BUSY_SECONDS)
+            lost = [lost_attempt(row, redact(row["payload"])) for row in rows if row["outcome"] != Outcome.CANCELLED]
+            if lost:
+                await own.execute(SQL["record_failures"], orjson.dumps(lost).decode(), self._now, timeout=BUSY_SECONDS)
         self._bell.ring({row["queue"] for row in rows})
         return [Rescued._make((*row[:6], _STATUS[row[6]])) for row in map(tuple, rows)]
 
@@ -200,7 +208,7 @@ _STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, O
 
 
 def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
-    ids, leases, outcomes, seconds, delays, results, errors = zip(*settlements, strict=True)
+    ids, leases, outcomes, seconds, delays, results, errors, types, queues, failures = zip(*settlements, strict=True)
     return [
         ids,
         once(leases),
@@ -209,4 +217,7 @@ def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
         [] if delays.count(0.0) == len(delays) else delays,
         [] if results.count(None) == len(results) else results,
         [] if errors.count(None) == len(errors) else list(map(clean, errors)),
+        once(types),
+        once(queues),
+        None if failures.count(None) == len(failures) else failed_attempts(settlements),
     ]

@@ -9,6 +9,7 @@ from itertools import islice
 import apsw
 
 from rowlock.storage.records import Claimed, Glance
+from rowlock.storage.sqlite import tally
 from rowlock.storage.sqlite.rows import Row, json_text
 from rowlock.storage.sqlite.sql import run, run_each, value
 
@@ -41,7 +42,8 @@ def claim(connection: apsw.Connection, now: int, queue: str, owner: str, limit: 
         return []
     if due:
         run(connection, "promote", {"queue": queue, "now": now, "at_most": PROMOTED_AT_MOST})
-        run(connection, "remove_promoted", {"queue": queue, "now": now})
+        moved = run(connection, "remove_promoted", {"queue": queue, "now": now})
+        tally.write(connection, now, {(queue, ""): tally.Change(delayed=-len(moved))})
     if value(connection, "has_keyed", {"queue": queue}):
         return _claim_keyed(connection, now, queue, owner, limit, round)
     return _claim_unkeyed(connection, now, queue, owner, limit)

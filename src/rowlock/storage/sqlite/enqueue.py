@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rowlock.errors import DuplicateJob
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 from rowlock.storage.sqlite.callers import Caller
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros
+from rowlock.storage.sqlite.tally import Tally
 from rowlock.storage.statements import statements
 
 SQL = statements("sqlite")
@@ -21,11 +23,19 @@ def enqueue(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
             existing[place] = holder
     created = [job for place, job in enumerate(jobs) if place not in existing] if existing else jobs
     if created:
-        caller.each(SQL["add_job"], [_row(job, now) for job in created])
+        rows = [_row(job, now) for job in created]
+        caller.each(SQL["add_job"], rows)
         last: int = caller.rows(SQL["last_seq"])[0][0]
         span = {"first": last - len(created) + 1, "last": last}
         caller.rows(SQL["add_ready"], span)
         caller.rows(SQL["add_delayed"], span)
+        tally = Tally()
+        for (queue, type_name), number in Counter((job.queue, job.type) for job in created).items():
+            tally[queue, type_name].alive = number
+        for job, row in zip(created, rows, strict=True):
+            if row[7] is not None and row[7] > now:
+                tally[job.queue, job.type].delayed += 1
+        tally.write(caller, now)
     return [Receipt(existing.get(place, job.id), place not in existing) for place, job in enumerate(jobs)]
 
 

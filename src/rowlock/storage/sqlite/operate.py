@@ -20,6 +20,7 @@ from rowlock.storage.records import (
     Status,
     WorkerRecord,
 )
+from rowlock.storage.sqlite import tally
 from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, worker_record
 from rowlock.storage.sqlite.sql import run, run_each, value
 
@@ -59,12 +60,15 @@ def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult
     if not is_uuid(job_id):
         return CancelResult.NOT_FOUND
     asked = {"job_id": job_id.lower()}
-    waiting = run(connection, "cancel_ready", asked)
-    waiting += run(connection, "cancel_delayed", asked)
-    for seq, lease, attempt, deaths in waiting:
+    ready = run(connection, "cancel_ready", asked)
+    delayed = run(connection, "cancel_delayed", asked)
+    for seq, lease, attempt, deaths in (*ready, *delayed):
         ending = (seq, int(Outcome.CANCELLED), lease, attempt, deaths, None, now, None, "cancelled before it started")
         run(connection, "finish", ending)
         run(connection, "release_key", {**asked, "seq": seq})
+        ((queue, type_name),) = run(connection, "kind", {"seq": seq})
+        change = tally.Change(alive=-1, delayed=-len(delayed), cancelled=1)
+        tally.write(connection, now, {(queue, type_name): change})
         return CancelResult.CANCELLED
     if run(connection, "request_cancel", asked):
         return CancelResult.REQUESTED
@@ -77,41 +81,60 @@ def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -
     conflicts: list[JobId] = []
     seqs = []
     waiting = []
-    for seq, job_id, key, releases_key, lease, error in _dead(connection, where, limit):
+    changes = tally.Tally()
+    for seq, job_id, key, releases_key, lease, error, queue, type_name, outcome in _dead(connection, where, limit):
         if key is not None and not _retake_key(connection, now, key, job_id, bool(releases_key)):
             conflicts.append(job_id)
             continue
         retried.append(job_id)
         seqs.append(seq)
+        _gone(changes[queue, type_name], outcome)
+        changes[queue, type_name].alive += 1
         waiting.append(
             {"seq": seq, "lease": lease, "attempt": 0, "deaths": 0, "available_at": now, "now": now, "error": error}
         )
     run(connection, "remove_finished", {"seqs": json_text(seqs)})
     run_each(connection, "wait_ready", waiting)
+    run(connection, "resolve_failures", {"now": now, "job_ids": json_text(retried)})
+    tally.write(connection, now, changes)
     return Retried(retried, conflicts)
 
 
-def discard(connection: apsw.Connection, where: JobFilter, limit: int) -> list[JobId]:
+def discard(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -> list[JobId]:
     dead = _dead(connection, where, limit)
-    remove(connection, [row[0] for row in dead], keys=True)
+    run(connection, "remove_keys_of", {"seqs": json_text([row[0] for row in dead])})
+    changes = tally.Tally()
+    for *_, queue, type_name, outcome in dead:
+        _gone(changes[queue, type_name], outcome)
+    remove(connection, [row[0] for row in dead])
+    tally.write(connection, now, changes)
     return [row[1] for row in dead]
 
 
-def remove(connection: apsw.Connection, seqs: list[int], *, keys: bool) -> None:
-    """Remove finished jobs, and the unique keys that they hold if asked to."""
+def _gone(change: tally.Change, outcome: int) -> None:
+    """One job less of this outcome."""
+    change.succeeded -= outcome == Outcome.SUCCEEDED
+    change.failed -= outcome == Outcome.FAILED
+    change.cancelled -= outcome == Outcome.CANCELLED
+
+
+def remove(connection: apsw.Connection, seqs: list[int]) -> list[tuple[str, str]]:
+    """Remove finished jobs; the queue and type of each."""
     gone = {"seqs": json_text(seqs)}
-    if keys:
-        run(connection, "remove_keys_of", gone)
     run(connection, "remove_finished", gone)
-    run(connection, "remove_jobs", gone)
+    return [(queue, type_name) for queue, type_name in run(connection, "remove_jobs", gone)]
+
+
+def prune(connection: apsw.Connection, now: int, seqs: list[int], outcome: int) -> None:
+    """Remove jobs of this outcome that retention lets go."""
+    changes = tally.Tally()
+    for kind in remove(connection, seqs):
+        _gone(changes[kind], outcome)
+    tally.write(connection, now, changes)
 
 
 def queues(connection: apsw.Connection, now: int) -> list[QueueRecord]:
     return [queue_record(row, now) for row in run(connection, "queues", {"now": now})]
-
-
-def counts(connection: apsw.Connection) -> dict[Status, int]:
-    return dict(zip(Status, run(connection, "counts")[0], strict=True))
 
 
 def workers(connection: apsw.Connection) -> list[WorkerRecord]:
@@ -127,7 +150,7 @@ def _retake_key(connection: apsw.Connection, now: int, key: str, job_id: JobId, 
 
 
 def _dead(connection: apsw.Connection, where: JobFilter, limit: int) -> list[tuple[Any, ...]]:
-    """Failed or cancelled jobs as (seq, id, unique_key, releases_key, lease, error)."""
+    """Failed or cancelled jobs as (seq, id, unique_key, releases_key, lease, error, queue, type, outcome)."""
     if where.status is not None and where.status not in _DEAD:
         return []
     if where.ids is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import apsw
 
 from rowlock.storage.records import KeepPolicy, Outcome, Status
-from rowlock.storage.sqlite.operate import remove
+from rowlock.storage.sqlite import operate
 from rowlock.storage.sqlite.sql import run
 
 _OUTCOMES = {Status.SUCCEEDED: Outcome.SUCCEEDED, Status.FAILED: Outcome.FAILED, Status.CANCELLED: Outcome.CANCELLED}
@@ -42,5 +42,5 @@ def _prune(connection: apsw.Connection, now: int, outcome: int, policy: KeepPoli
     finished_at, seq = max(bounds)
     asked = {"outcome": outcome, "finished_at": finished_at, "seq": seq, "limit": limit}
     seqs = [seq for (seq,) in run(connection, "oldest_finished", asked)]
-    remove(connection, seqs, keys=False)
+    operate.prune(connection, now, seqs, outcome)
     return len(seqs)

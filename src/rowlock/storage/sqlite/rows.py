@@ -27,7 +27,7 @@ def moment(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def _moment_or_none(micros: int | None) -> datetime | None:
+def moment_or_none(micros: int | None) -> datetime | None:
     return None if micros is None else moment(micros)
 
 
@@ -62,10 +62,10 @@ def job_record(row: Row) -> JobRecord:
         created_at=moment(created_at),
         available_at=moment(available_at),
         updated_at=moment(updated_at),
-        locked_at=_moment_or_none(locked_at),
+        locked_at=moment_or_none(locked_at),
         lock_owner=lock_owner,
-        started_at=_moment_or_none(started_at),
-        finished_at=_moment_or_none(finished_at),
+        started_at=moment_or_none(started_at),
+        finished_at=moment_or_none(finished_at),
         progress=progress,
         message=message,
         cancel_requested=bool(cancel_requested),

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import apsw
 
-from rowlock.storage.records import Held, JobId, Outcome, Progress, Rescued, Settlement, Status, Worker, WorkerId
+from rowlock.ids import uuid7
+from rowlock.storage.records import (
+    Failed,
+    Held,
+    JobId,
+    Outcome,
+    Progress,
+    Rescued,
+    Settlement,
+    Status,
+    Worker,
+    WorkerId,
+)
+from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.rows import Row, duration_micros, json_text, storable
 from rowlock.storage.sqlite.sql import run, run_each
+from rowlock.storage.sqlite.tally import Tally
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
+_FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
 _DEATHS = (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
 _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
 
@@ -27,25 +42,47 @@ def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: 
         else:
             batch[settlement.job_id] = settlement
     # Nearly always one lease number for all, so one statement with the whole guard.
+    tally = Tally()
     for lease, batch in by_lease.items():
         ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
-        _place(connection, now, [(row, batch.pop(row[0])) for row in ended])
+        _place(connection, now, [(row, batch.pop(row[0])) for row in ended], tally)
         lost.extend(batch)
+    tally.write(ApswCaller(connection), now)
     return lost
 
 
-def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Settlement]]) -> None:
+def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Settlement]], tally: Tally) -> None:
     """Put each job whose attempt has ended where its outcome says."""
-    finished, keys, waiting = [], [], []
+    finished, keys, waiting, failures = [], [], [], []
     for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
         outcome = settlement.outcome
+        change = tally[settlement.queue, settlement.type]
+        change.seconds += settlement.seconds
+        change.failures += outcome in _FAILURES
         attempt -= outcome in _GIVEN_BACK
         deaths += outcome in _DEATHS
         if outcome == Outcome.FATAL:
             outcome = Outcome.FAILED
         elif cancel_requested and outcome > Outcome.CANCELLED:
             outcome = Outcome.CANCELLED  # whoever asked must not see it run again
+        if (failure := settlement.failure) is not None:
+            failures.append(
+                {
+                    "id": failure.id,
+                    "seq": seq,
+                    "payload": failure.payload,
+                    "attempt": attempt,
+                    "final": outcome == Outcome.FAILED,
+                    "reason": storable(settlement.error) or "",
+                    "stack": storable(failure.stack),
+                    "now": now,
+                }
+            )
         if outcome <= Outcome.CANCELLED:
+            change.alive -= 1
+            change.succeeded += outcome == Outcome.SUCCEEDED
+            change.failed += outcome == Outcome.FAILED
+            change.cancelled += outcome == Outcome.CANCELLED
             started_at = now - duration_micros(settlement.seconds)
             finished.append(
                 (
@@ -64,6 +101,8 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
                 keys.append({"job_id": job_id, "seq": seq})
             continue
         delay = duration_micros(settlement.delay_seconds)
+        change.delayed += delay > 0
+        change.retries += outcome == Outcome.RETRY
         waiting.append(
             {
                 "seq": seq,
@@ -76,17 +115,26 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
             }
         )
     run_each(connection, "finish", finished)
+    run_each(connection, "record_failure", failures)
     run_each(connection, "release_key", keys)
     run_each(connection, "wait_ready", [job for job in waiting if job["available_at"] <= now])
     run_each(connection, "wait_delayed", [job for job in waiting if job["available_at"] > now])
 
 
-def rescue(connection: apsw.Connection, now: int, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+def rescue(
+    connection: apsw.Connection,
+    now: int,
+    limit: int,
+    delay_seconds: Mapping[str, float],
+    redact: Callable[[str], str],
+) -> list[Rescued]:
     """End the attempts whose lease ran out, each as its lost owner would have had to."""
     rescued = []
+    tally = Tally()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
     for row in run(connection, "expired", {"now": now, "limit": limit}):
-        job_id, type, queue, owner, attempt, max_attempts, lease, locked_at, cancel_requested = row
+        job_id, type, queue, owner, attempt, max_attempts, lease, locked_at, cancel_requested, payload = row
+        tally[queue, type].rescues += 1
         if cancel_requested:
             outcome = Outcome.CANCELLED
         elif attempt >= max_attempts:
@@ -101,12 +149,16 @@ def rescue(connection: apsw.Connection, now: int, limit: int, delay_seconds: Map
                 seconds=(now - locked_at) / 1e6,
                 delay_seconds=delay_seconds.get(queue, 0.0),
                 error=f"the lease ran out: its worker {owner} was not seen any more",
+                type=type,
+                queue=queue,
+                failure=None if cancel_requested else Failed(uuid7(), redact(payload), None),
             )
         )
         status = _STATUS.get(outcome, Status.QUEUED)
         rescued.append(Rescued(job_id, type, queue, owner, attempt, max_attempts, status))
     for owner, settlements in by_owner.items():
         settle(connection, now, owner, settlements)
+    tally.write(ApswCaller(connection), now)
     return rescued
 
 
@@ -126,4 +178,4 @@ def beat(connection: apsw.Connection, now: int, workers: Sequence[Worker]) -> li
 
 def held(connection: apsw.Connection, owners: Sequence[WorkerId]) -> list[Held]:
     rows = run(connection, "held", {"owners": json_text(owners)})
-    return [Held._make((*row[:6], bool(row[6]))) for row in rows]
+    return [Held._make((*row[:6], bool(row[6]), *row[7:])) for row in rows]

@@ -37,11 +37,13 @@ from rowlock.storage.records import (
     WorkerId,
     WorkerRecord,
 )
-from rowlock.storage.sqlite import claim, examine, listen, operate, retain, schema, settle
+from rowlock.storage.reliability import Activity, FailureFilter, FailureId, FailurePage, FailureRecord, Total
+from rowlock.storage.sqlite import claim, examine, listen, operate, record, retain, schema, settle, tally
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
+from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.transaction import SqliteTransaction
@@ -55,7 +57,7 @@ IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore:
+class SqliteStore(Reliability):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -138,10 +140,12 @@ class SqliteStore:
     async def held(self, owner: WorkerId) -> list[Held]:
         return await self._read(lambda connection, now: settle.held(connection, [owner]))
 
-    async def rescue(self, limit: int, delay_seconds: Mapping[str, float]) -> list[Rescued]:
+    async def rescue(
+        self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
+    ) -> list[Rescued]:
         # The time before any wait for the write lock: while it is held nobody can beat, and no lease runs out by that.
         asked = await self._read(lambda connection, now: now)
-        return await self._write(lambda connection, now: settle.rescue(connection, asked, limit, delay_seconds))
+        return await self._write(lambda connection, now: settle.rescue(connection, asked, limit, delay_seconds, redact))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
@@ -198,7 +202,7 @@ class SqliteStore:
         return await self._write(lambda connection, now: operate.retry(connection, now, where, limit))
 
     async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
-        return await self._write(lambda connection, now: operate.discard(connection, where, limit))
+        return await self._write(lambda connection, now: operate.discard(connection, now, where, limit))
 
     async def count(self, where: JobFilter, at_most: int) -> int:
         return await self._read(lambda connection, now: operate.count(connection, where, at_most))
@@ -213,7 +217,25 @@ class SqliteStore:
         return await self._read(lambda connection, now: operate.queues(connection, now))
 
     async def counts(self) -> dict[Status, int]:
-        return await self._read(lambda connection, now: operate.counts(connection))
+        return await self._read(lambda connection, now: tally.counts(connection))
+
+    async def totals(self) -> list[Total]:
+        return await self._read(lambda connection, now: tally.totals(connection))
+
+    async def activity(self, seconds: float) -> list[Activity]:
+        return await self._read(lambda connection, now: tally.activity(connection, now, seconds))
+
+    async def fold(self, limit: int) -> int:
+        return await self._write(lambda connection, now: tally.forget(connection, now))
+
+    async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
+        return await self._read(lambda connection, now: record.failures(connection, where, limit, cursor))
+
+    async def failure(self, failure_id: FailureId) -> FailureRecord | None:
+        return await self._read(lambda connection, now: record.failure(connection, failure_id))
+
+    async def prune_failures(self, days: float, limit: int) -> int:
+        return await self._write(lambda connection, now: record.prune(connection, now, days, limit))
 
     async def workers(self) -> list[WorkerRecord]:
         return await self._read(lambda connection, now: operate.workers(connection))

@@ -125,6 +125,70 @@ CREATE TABLE rowlock.workers (
     seen_at    timestamptz NOT NULL
 );
 
+-- How many jobs there are, without counting them: every change adds its difference here, in its own transaction and
+-- without waiting for anyone, and a chore folds these into `totals` (all time) and `minutes` (the last day).
+CREATE TABLE rowlock.tallies (
+    at        timestamptz NOT NULL,
+    queue     text NOT NULL,
+    type      text NOT NULL,                -- '': not known
+    alive     integer NOT NULL DEFAULT 0,   -- waiting or running
+    delayed   integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed    integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    failures  integer NOT NULL DEFAULT 0,   -- attempts
+    retries   integer NOT NULL DEFAULT 0,
+    rescues   integer NOT NULL DEFAULT 0,
+    seconds   double precision NOT NULL DEFAULT 0
+);
+ALTER TABLE rowlock.tallies SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE rowlock.totals (
+    queue     text NOT NULL,
+    type      text NOT NULL,
+    alive     bigint NOT NULL,
+    delayed   bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    PRIMARY KEY (queue, type)
+) WITH (fillfactor = 50);
+
+CREATE TABLE rowlock.minutes (
+    minute    timestamptz NOT NULL,
+    queue     text NOT NULL,
+    type      text NOT NULL,
+    succeeded bigint NOT NULL,              -- these and the following: what happened in it
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    failures  bigint NOT NULL,
+    retries   bigint NOT NULL,
+    rescues   bigint NOT NULL,
+    seconds   double precision NOT NULL,
+    PRIMARY KEY (minute, queue, type)
+) WITH (fillfactor = 50);
+
+-- Every failed attempt, written with the settlement that it caused.
+CREATE TABLE rowlock.job_failures (
+    id               uuid PRIMARY KEY,
+    job_id           uuid NOT NULL,
+    job_name         text NOT NULL,
+    queue_name       text NOT NULL,
+    company_id       text,
+    payload          json NOT NULL,         -- redacted
+    attempts         integer NOT NULL,      -- the number of the one that failed
+    max_attempts     integer NOT NULL,
+    is_final_attempt boolean NOT NULL,
+    failed_reason    text NOT NULL,
+    stack_trace      text,
+    first_failed_at  timestamptz NOT NULL,
+    resolved_at      timestamptz
+);
+CREATE INDEX job_failures_of_job ON rowlock.job_failures (job_id);
+CREATE INDEX job_failures_in_time ON rowlock.job_failures (first_failed_at, id);
+CREATE INDEX job_failures_of_name ON rowlock.job_failures (job_name, first_failed_at, id);
+CREATE INDEX job_failures_of_company ON rowlock.job_failures (company_id, first_failed_at, id) WHERE company_id IS NOT NULL;
+
 -- One table to look at, for people.
 CREATE VIEW rowlock.all_jobs AS
 SELECT j.id, j.type, j.queue,

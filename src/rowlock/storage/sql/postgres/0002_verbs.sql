@@ -80,6 +80,20 @@ BEGIN
           AND (all_new OR u.ordinal <> ALL (refused));
     END IF;
 
+    IF cardinality(_queues) = 1 AND cardinality(_types) = 1 AND cardinality(_available_at) = 0 AND cardinality(_delays) = 1 THEN
+        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed)
+        SELECT clock, _queues[1], _types[1], n, CASE WHEN _delays[1] > 0 THEN n ELSE 0 END
+        FROM (SELECT cardinality(_ids) - cardinality(refused) AS n) made WHERE n > 0;
+    ELSE
+        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed)
+        SELECT clock, coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), count(*),
+               count(*) FILTER (WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false))
+        FROM unnest(_ids, _types, _queues, _delays, _available_at) WITH ORDINALITY
+             AS u (id, type, queue, delay, available_at, ordinal)
+        WHERE all_new OR u.ordinal <> ALL (refused)
+        GROUP BY 2, 3;
+    END IF;
+
     IF _notify THEN
         PERFORM pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT unnest(_queues) AS queue) q;
     END IF;
@@ -131,6 +145,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     clock timestamptz := coalesce(_now, clock_timestamp());
+    moved integer;
     keys  text[];
 BEGIN
     IF EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL) THEN
@@ -146,6 +161,10 @@ BEGIN
     )
     INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
     SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error FROM due;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    IF moved > 0 THEN
+        INSERT INTO rowlock.tallies (at, queue, type, delayed) VALUES (clock, _queue, '', -moved);
+    END IF;
 
     IF NOT EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = _queue AND r.limit_key IS NOT NULL) THEN
         RETURN QUERY
@@ -245,10 +264,11 @@ END $$;
 -- Ends attempts, each only where its id, lease and owner still match. Returns the ids for which they did not.
 -- Outcomes: 1 succeeded, 2 failed, 3 cancelled; 4 retry, 5 release, 6 crash, 7 suspect wait again; 8 fatal is a failure.
 -- A column of equal leases is sent as an array of one. Empty arrays stand for columns of defaults: every outcome a
--- success, no delay, no result, no error.
+-- success, no delay, no result, no error. Types and queues are for the counts alone. _failures: an array of objects with
+-- id, job, lease, payload (redacted) and stack, one for each attempt that failed.
 CREATE FUNCTION rowlock.settle(
     _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
-    _delays double precision[], _results text[], _errors text[], _now timestamptz
+    _delays double precision[], _results text[], _errors text[], _types text[], _queues text[], _failures json, _now timestamptz
 ) RETURNS text[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -261,9 +281,10 @@ DECLARE
 BEGIN
     WITH told AS MATERIALIZED (
         SELECT u.id, coalesce(u.lease, _leases[1]) AS lease, coalesce(u.outcome, 1) AS outcome, coalesce(u.seconds, 0) AS seconds,
-               coalesce(u.delay, 0) AS delay, u.result, u.error
-        FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors)
-             AS u (id, lease, outcome, seconds, delay, result, error)
+               coalesce(u.delay, 0) AS delay, u.result, u.error,
+               coalesce(u.type, _types[1]) AS type, coalesce(u.queue, _queues[1]) AS queue
+        FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors, _types, _queues)
+             AS u (id, lease, outcome, seconds, delay, result, error, type, queue)
     ), gone AS (
         -- The guard is a hashed list, not a join, which could be planned the wrong way round (IS TRUE keeps it so).
         DELETE FROM rowlock.running r
@@ -276,7 +297,7 @@ BEGIN
                g.deaths + (t.outcome IN (6, 7, 8))::integer AS deaths,
                -- What was to be cancelled does not run again.
                CASE WHEN t.outcome = 8 THEN 2 WHEN g.cancel_requested AND t.outcome > 3 THEN 3 ELSE t.outcome END AS outcome,
-               t.seconds, t.delay, t.result, t.error
+               t.seconds, t.delay, t.result, t.error, t.type, t.queue, t.outcome AS said
         FROM gone g JOIN told t ON t.id = g.job_id AND t.lease = g.lease
     ), over AS (
         INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, result, error)
@@ -300,6 +321,20 @@ BEGIN
         INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, updated_at, error)
         SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
         FROM again WHERE delay > 0
+    ), recorded AS (
+        INSERT INTO rowlock.job_failures (id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts,
+                                          is_final_attempt, failed_reason, stack_trace, first_failed_at)
+        SELECT x.id, f.job_id, j.type, j.queue, j.company_id, x.payload, f.attempt, j.max_attempts,
+               f.outcome = 2, coalesce(f.error, ''), x.stack, clock
+        FROM json_to_recordset(_failures) AS x (id uuid, job uuid, lease integer, payload json, stack text)
+        JOIN found f ON f.job_id = x.job AND f.lease = x.lease
+        CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs y WHERE y.id = f.job_id OFFSET 0) j
+    ), tallied AS (
+        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, succeeded, failed, cancelled, failures, retries, seconds)
+        SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
+               count(*) FILTER (WHERE outcome = 1), count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
+               count(*) FILTER (WHERE said IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4), sum(seconds)
+        FROM found WHERE outcome <> 5 OR delay > 0 GROUP BY queue, type
     )
     SELECT array_agg(job_id) INTO settled FROM found;
 
@@ -311,7 +346,8 @@ END $$;
 
 -- Takes back jobs whose lease has run out: the owner was not seen, and the claim is older, than the visibility timeout.
 CREATE FUNCTION rowlock.rescue(_limit integer, _queues text[], _delays double precision[], _now timestamptz)
-RETURNS TABLE (id text, type text, queue text, owner text, attempt smallint, max_attempts smallint, outcome integer)
+RETURNS TABLE (id text, type text, queue text, owner text, attempt smallint, max_attempts smallint, outcome integer,
+               company_id text, payload text, error text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -327,7 +363,7 @@ BEGIN
             LIMIT _limit FOR UPDATE OF r SKIP LOCKED))
         RETURNING *
     ), sorted AS (
-        SELECT g.*, j.seq, j.priority, j.queue, j.type, j.max_attempts, j.unique_key,
+        SELECT g.*, j.seq, j.priority, j.queue, j.type, j.max_attempts, j.unique_key, j.company_id, j.payload,
                CASE WHEN g.cancel_requested THEN 3 WHEN g.attempt >= j.max_attempts THEN 2 ELSE 4 END AS outcome,
                coalesce(_delays[array_position(_queues, j.queue)], 0) AS delay,
                'lease ran out: worker ' || g.owner || ' was not seen for ' || g.visibility_ms || ' ms' AS error
@@ -346,8 +382,15 @@ BEGIN
         INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, updated_at, error)
         SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
         FROM sorted WHERE outcome > 3 AND delay > 0
+    ), tallied AS (
+        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, failed, cancelled, failures, rescues)
+        SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
+               count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
+               count(*) FILTER (WHERE outcome <> 3), count(*)
+        FROM sorted GROUP BY queue, type
     )
-    SELECT s.job_id::text, s.type, s.queue, s.owner::text, s.attempt, s.max_attempts, s.outcome FROM sorted s;
+    SELECT s.job_id::text, s.type, s.queue, s.owner::text, s.attempt, s.max_attempts, s.outcome,
+           s.company_id, s.payload::text, s.error FROM sorted s;
 END $$;
 
 -- Cancels a waiting job, or asks the owner of a running one to stop.
@@ -359,6 +402,7 @@ DECLARE
     clock  timestamptz := coalesce(_now, clock_timestamp());
     job    rowlock.jobs;
     spent  record;
+    later  integer;
 BEGIN
     SELECT * INTO job FROM rowlock.jobs j WHERE j.id = _id;
     IF NOT FOUND THEN
@@ -367,6 +411,7 @@ BEGIN
     -- It may move on while we look; each place is tried again, a few times.
     FOR round IN 1..5 LOOP
         spent := NULL;
+        later := 0;
         IF job.limit_key IS NULL THEN
             DELETE FROM rowlock.ready r
             WHERE r.queue = job.queue AND r.priority = job.priority AND r.seq = job.seq AND r.limit_key IS NULL
@@ -378,10 +423,13 @@ BEGIN
         END IF;
         IF NOT FOUND THEN
             DELETE FROM rowlock.delayed d WHERE d.job_id = _id RETURNING d.lease, d.attempt, d.deaths INTO spent;
+            later := CASE WHEN FOUND THEN -1 ELSE 0 END;
         END IF;
         IF FOUND THEN
             INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
             VALUES (_id, NULL, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
+            INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, cancelled)
+            VALUES (clock, job.queue, job.type, -1, later, 1);
             IF job.releases_key THEN
                 DELETE FROM rowlock.unique_keys k WHERE k.key = job.unique_key AND k.job_id = _id;
             END IF;
@@ -429,7 +477,14 @@ BEGIN
                                     WHERE k.key = w.unique_key AND k.job_id <> w.id AND k.expires_at > clock) END
     ), gone AS (
         DELETE FROM rowlock.finished f USING again a WHERE f.job_id = a.id AND f.status <> 1
-        RETURNING a.seq, a.id, f.lease, a.priority, a.queue, a.limit_key, f.error
+        RETURNING a.seq, a.id, f.lease, a.priority, a.queue, a.type, a.limit_key, f.error, f.status
+    ), tallied AS (
+        INSERT INTO rowlock.tallies (at, queue, type, alive, failed, cancelled)
+        SELECT clock, queue, type, count(*), -count(*) FILTER (WHERE status = 2), -count(*) FILTER (WHERE status = 3)
+        FROM gone GROUP BY queue, type
+    ), resolved AS (
+        UPDATE rowlock.job_failures x SET resolved_at = clock
+        WHERE x.job_id = ANY (ARRAY(SELECT id FROM gone)) AND x.resolved_at IS NULL
     ), soon AS (
         INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
         SELECT seq, id, lease, priority, 0, 0, queue, limit_key, clock, clock, error FROM gone

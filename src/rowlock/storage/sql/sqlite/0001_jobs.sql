@@ -131,6 +131,54 @@ CREATE TABLE workers (
     seen_at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- How many jobs there are, kept up with every change, so that nobody has to count them.
+CREATE TABLE totals (
+    queue     TEXT    NOT NULL,
+    type      TEXT    NOT NULL,                  -- '': not known
+    alive     INTEGER NOT NULL,                  -- waiting or running
+    delayed   INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed    INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    PRIMARY KEY (queue, type)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE minutes (
+    minute    INTEGER NOT NULL,                  -- since 1970
+    queue     TEXT    NOT NULL,
+    type      TEXT    NOT NULL,
+    succeeded INTEGER NOT NULL,                  -- these and the following: what happened in it
+    failed    INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    failures  INTEGER NOT NULL,
+    retries   INTEGER NOT NULL,
+    rescues   INTEGER NOT NULL,
+    seconds   REAL    NOT NULL,
+    PRIMARY KEY (minute, queue, type)
+) STRICT, WITHOUT ROWID;
+
+-- Every failed attempt, written with the settlement that it caused.
+CREATE TABLE job_failures (
+    id               TEXT    NOT NULL PRIMARY KEY,
+    job_id           TEXT    NOT NULL,
+    job_name         TEXT    NOT NULL,
+    queue_name       TEXT    NOT NULL,
+    company_id       TEXT,
+    payload          TEXT    NOT NULL,           -- redacted
+    attempts         INTEGER NOT NULL,           -- the number of the one that failed
+    max_attempts     INTEGER NOT NULL,
+    is_final_attempt INTEGER NOT NULL,
+    failed_reason    TEXT    NOT NULL,
+    stack_trace      TEXT,
+    first_failed_at  INTEGER NOT NULL,
+    resolved_at      INTEGER
+) STRICT;
+
+CREATE INDEX job_failures_of_job ON job_failures (job_id);
+CREATE INDEX job_failures_in_time ON job_failures (first_failed_at, id);
+CREATE INDEX job_failures_of_name ON job_failures (job_name, first_failed_at, id);
+CREATE INDEX job_failures_of_company ON job_failures (company_id, first_failed_at, id) WHERE company_id IS NOT NULL;
+
 CREATE VIEW job_records AS
 SELECT j.seq, j.id, j.type, j.queue,
     CASE

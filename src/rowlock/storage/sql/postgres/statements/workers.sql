@@ -7,14 +7,14 @@ WITH alive AS (
     ORDER BY u.id
     ON CONFLICT (id) DO UPDATE SET seen_at = greatest(w.seen_at, excluded.seen_at)
 )
-SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
+SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested, j.type, j.queue
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = ANY ($1::uuid[])
 
 -- name: now
 SELECT clock_timestamp()
 
 -- name: held
-SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested
+SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested, j.type, j.queue
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = $1::uuid
 
 -- name: retire
@@ -38,7 +38,7 @@ LEFT JOIN LATERAL (
 ORDER BY q.ordinal
 
 -- name: settle
-SELECT rowlock.settle($1::uuid, $2::uuid[], $3, $4, $5, $6, $7, $8, $9)
+SELECT rowlock.settle($1::uuid, $2::uuid[], $3, $4, $5, $6, $7, $8, $9, $10, CAST($11::text AS json), $12)
 
 -- name: progress
 WITH told AS (
@@ -55,7 +55,8 @@ WITH told AS (
 SELECT t.id::text FROM told t WHERE t.id NOT IN (SELECT job_id FROM noted)
 
 -- name: rescue
-SELECT id, type, queue, owner, attempt, max_attempts, outcome FROM rowlock.rescue($1, $2, $3, $4)
+SELECT id, type, queue, owner, attempt, max_attempts, outcome, company_id, payload, error
+FROM rowlock.rescue($1, $2, $3, $4)
 
 -- name: forget_workers
 DELETE FROM rowlock.workers w

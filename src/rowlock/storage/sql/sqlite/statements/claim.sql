@@ -18,6 +18,7 @@ WHERE queue = :queue AND available_at <= :now AND EXISTS (
     WHERE r.queue = delayed.queue AND r.limit_key = delayed.limit_key
       AND r.priority = delayed.priority AND r.seq = delayed.seq
 )
+RETURNING seq
 
 -- name: has_keyed
 SELECT EXISTS (SELECT 1 FROM ready WHERE queue = :queue AND limit_key > '')

@@ -101,8 +101,11 @@ UPDATE running SET cancel_requested = 1 WHERE job_id = :job_id RETURNING job_id
 -- name: job_exists
 SELECT EXISTS (SELECT 1 FROM jobs WHERE id = :job_id)
 
+-- name: kind
+SELECT queue, type FROM jobs WHERE seq = :seq
+
 -- name: dead_jobs
-SELECT f.seq, j.id, j.unique_key, j.releases_key, f.lease, f.error
+SELECT f.seq, j.id, j.unique_key, j.releases_key, f.lease, f.error, j.queue, j.type, f.outcome
 FROM finished f
 CROSS JOIN jobs j ON j.seq = f.seq
 WHERE f.seq IN (SELECT value FROM json_each(:seqs)) AND f.outcome > 1
@@ -115,7 +118,7 @@ SELECT job_id FROM unique_keys WHERE key = :key AND (expires_at IS NULL OR expir
 DELETE FROM finished WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: remove_jobs
-DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs))
+DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs)) RETURNING queue, type
 
 -- name: remove_keys_of
 DELETE FROM unique_keys
@@ -149,30 +152,6 @@ INSERT INTO queues (name, paused_at) VALUES (:queue, :now) ON CONFLICT (name) DO
 
 -- name: resume
 DELETE FROM queues WHERE name = :queue
-
--- name: queues
-SELECT name, max(paused), sum(ready), sum(delayed), sum(processing), min(oldest)
-FROM (
-    SELECT name, 1 AS paused, 0 AS ready, 0 AS delayed, 0 AS processing, NULL AS oldest FROM queues
-    UNION ALL
-    SELECT queue, 0, count(*), 0, 0, min(available_at) FROM ready GROUP BY queue
-    UNION ALL
-    SELECT queue, 0, sum(available_at <= :now), sum(available_at > :now), 0,
-        min(CASE WHEN available_at <= :now THEN available_at END)
-    FROM delayed GROUP BY queue
-    UNION ALL
-    SELECT j.queue, 0, 0, 0, count(*), NULL FROM running x CROSS JOIN jobs j ON j.seq = x.seq GROUP BY j.queue
-)
-GROUP BY name
-ORDER BY name
-
--- name: counts
-SELECT
-    (SELECT count(*) FROM ready) + (SELECT count(*) FROM delayed),
-    (SELECT count(*) FROM running),
-    (SELECT count(*) FROM finished WHERE outcome = 1),
-    (SELECT count(*) FROM finished WHERE outcome = 2),
-    (SELECT count(*) FROM finished WHERE outcome = 3)
 
 -- name: workers
 SELECT id, name, queues, started_at, seen_at FROM workers ORDER BY started_at, id

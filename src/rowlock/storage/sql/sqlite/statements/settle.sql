@@ -32,16 +32,17 @@ INSERT INTO workers (id, name, queues, started_at, seen_at) VALUES (?, ?, ?, ?, 
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at
 
 -- name: held
-SELECT job_id, lease, owner, attempt, max_attempts, deaths, cancel_requested
-FROM running
-WHERE owner IN (SELECT value FROM json_each(:owners))
-ORDER BY seq
+SELECT x.job_id, x.lease, x.owner, x.attempt, x.max_attempts, x.deaths, x.cancel_requested, j.type, j.queue
+FROM running x
+CROSS JOIN jobs j ON j.seq = x.seq
+WHERE x.owner IN (SELECT value FROM json_each(:owners))
+ORDER BY x.seq
 
 -- name: retire
 DELETE FROM workers WHERE id = :owner
 
 -- name: expired
-SELECT x.job_id, j.type, j.queue, x.owner, x.attempt, x.max_attempts, x.lease, x.locked_at, x.cancel_requested
+SELECT x.job_id, j.type, j.queue, x.owner, x.attempt, x.max_attempts, x.lease, x.locked_at, x.cancel_requested, j.payload
 FROM running x
 LEFT JOIN workers w ON w.id = x.owner
 JOIN jobs j ON j.seq = x.seq
