@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.ids import uuid7
 from rowlock.storage.base import Store
-from rowlock.storage.records import JobId, Outcome, Settlement, WorkerId
+from rowlock.storage.records import Failed, JobId, Outcome, Settlement, WorkerId
 
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -105,9 +106,9 @@ class Settler:
         self._log.error("settle.refused", job=settlement.job_id, reason=str(error))
         if settlement.result is None and settlement.error == _REFUSED:
             return []  # its lease runs out, and rescue decides
-        return [
-            settlement._replace(outcome=Outcome.FAILED, delay_seconds=0.0, result=None, error=_REFUSED, failure=None)
-        ]
+        failure = Failed(uuid7(), "{}", None)  # what it was given may be what the store does not take
+        outcome = Outcome.FAILED
+        return [settlement._replace(outcome=outcome, delay_seconds=0.0, result=None, error=_REFUSED, failure=failure)]
 
     async def _really_lost(self, batch: list[Settlement], lost: list[JobId]) -> list[JobId]:
         """After a broken connection the batch may have been settled already; then its leases are gone, not lost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 
@@ -121,6 +122,6 @@ class Reliability:
         return {Measure(row[0], row[1]): row[2] for row in await self._connections.fetch("measures")}
 
 
-def _run(row: Sequence[object]) -> RunRecord:
-    name, tick, job_id, status, *times, error = tuple(row)
-    return RunRecord(name, tick, job_id, RunStatus(status), *times, error)  # type: ignore[arg-type]  # as selected
+def _run(row: Any) -> RunRecord:
+    name, tick, job_id, status, enqueued_at, started_at, ended_at, error = row
+    return RunRecord(name, tick, job_id, RunStatus(status), enqueued_at, started_at, ended_at, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 
 from rowlock.ids import is_uuid
@@ -13,7 +15,7 @@ from rowlock.storage.reliability import (
     failure_cursor,
     failure_page,
 )
-from rowlock.storage.sqlite.rows import Row, micros, moment
+from rowlock.storage.sqlite.rows import Row, micros, moment, moment_or_none
 from rowlock.storage.sqlite.sql import run
 
 _DAY_MICROS = 24 * 3600 * 1_000_000
@@ -44,6 +46,6 @@ def prune(connection: apsw.Connection, now: int, days: float, limit: int) -> int
 
 
 def _record(row: Row) -> FailureRecord:
-    *fields, final, reason, stack, failed_at, resolved_at = row
-    resolved = None if resolved_at is None else moment(resolved_at)
-    return FailureRecord(*fields, bool(final), reason, stack, moment(failed_at), resolved)
+    fields: Any = row[:8]
+    final, reason, stack, failed_at, resolved_at = row[8:]
+    return FailureRecord(*fields, bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at))

@@ -61,7 +61,7 @@ class Reliability:
     async def locks(self, job_key: str | None, company_id: str | None, limit: int) -> list[LockRecord]:
         asked = {"job_key": job_key, "company_id": company_id, "limit": limit}
         rows = await self._read(lambda connection, now: run(connection, "locks", asked))
-        return [LockRecord(*row[:7], moment(row[7]), moment_or_none(row[8])) for row in rows]
+        return [_lock_record(row) for row in rows]
 
     async def prune_locks(self, days: float, limit: int) -> int:
         return await self._prune("prune_locks", days, limit)
@@ -151,6 +151,11 @@ def _take_lock(connection: apsw.Connection, now: int, asked: dict[str, Any], sta
     if verdict.go:
         ((token,),) = run(connection, "take_lock", {**asked, "now": now})
     return LockAnswer(verdict, token, holder)
+
+
+def _lock_record(row: Row) -> LockRecord:
+    fields: Any = row[:7]
+    return LockRecord(*fields, moment(row[7]), moment_or_none(row[8]))
 
 
 def _fire(connection: apsw.Connection, now: int, tick: Tick) -> Receipt | None:
