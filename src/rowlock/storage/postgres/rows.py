@@ -86,7 +86,7 @@ def failed_attempts(settlements: Sequence[Settlement]) -> str:
             "id": end.failure.id,
             "job": end.job_id,
             "lease": end.lease,
-            "payload": orjson.Fragment(end.failure.payload),
+            "payload": end.failure.payload,  # as text: taken apart as JSON, an escaped NUL in it is refused
             "stack": clean(end.failure.stack),
         }
         for end in settlements
@@ -103,7 +103,7 @@ def lost_attempt(row: Any, payload: str) -> dict[str, Any]:
         "job_name": row["type"],
         "queue_name": row["queue"],
         "company_id": row["company_id"],
-        "payload": orjson.Fragment(payload),
+        "payload": payload,
         "attempts": row["attempt"],
         "max_attempts": row["max_attempts"],
         "is_final_attempt": row["outcome"] == Outcome.FAILED,

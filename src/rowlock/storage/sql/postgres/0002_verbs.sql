@@ -265,7 +265,7 @@ END $$;
 -- Outcomes: 1 succeeded, 2 failed, 3 cancelled; 4 retry, 5 release, 6 crash, 7 suspect wait again; 8 fatal is a failure.
 -- A column of equal leases is sent as an array of one. Empty arrays stand for columns of defaults: every outcome a
 -- success, no delay, no result, no error. Types and queues are for the counts alone. _failures: an array of objects with
--- id, job, lease, payload (redacted) and stack, one for each attempt that failed.
+-- id, job, lease, payload (redacted, as text) and stack, one for each attempt that failed.
 CREATE FUNCTION rowlock.settle(
     _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
     _delays double precision[], _results text[], _errors text[], _types text[], _queues text[], _failures json, _now timestamptz
@@ -324,9 +324,9 @@ BEGIN
     ), recorded AS (
         INSERT INTO rowlock.job_failures (id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts,
                                           is_final_attempt, failed_reason, stack_trace, first_failed_at)
-        SELECT x.id, f.job_id, j.type, j.queue, j.company_id, x.payload, f.attempt, j.max_attempts,
+        SELECT x.id, f.job_id, j.type, j.queue, j.company_id, x.payload::json, f.attempt, j.max_attempts,
                f.outcome = 2, coalesce(f.error, ''), x.stack, clock
-        FROM json_to_recordset(_failures) AS x (id uuid, job uuid, lease integer, payload json, stack text)
+        FROM json_to_recordset(_failures) AS x (id uuid, job uuid, lease integer, payload text, stack text)
         JOIN found f ON f.job_id = x.job AND f.lease = x.lease
         CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs y WHERE y.id = f.job_id OFFSET 0) j
     ), tallied AS (

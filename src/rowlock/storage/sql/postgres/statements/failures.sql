@@ -16,10 +16,10 @@ FROM rowlock.job_failures WHERE id = $1::uuid
 -- name: record_failures
 INSERT INTO rowlock.job_failures (id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts,
                                   is_final_attempt, failed_reason, first_failed_at)
-SELECT x.id, x.job_id, x.job_name, x.queue_name, x.company_id, x.payload, x.attempts, x.max_attempts,
+SELECT x.id, x.job_id, x.job_name, x.queue_name, x.company_id, x.payload::json, x.attempts, x.max_attempts,
        x.is_final_attempt, x.failed_reason, coalesce($2::timestamptz, clock_timestamp())
 FROM json_to_recordset(CAST($1::text AS json)) AS x (
-    id uuid, job_id uuid, job_name text, queue_name text, company_id text, payload json, attempts integer,
+    id uuid, job_id uuid, job_name text, queue_name text, company_id text, payload text, attempts integer,
     max_attempts integer, is_final_attempt boolean, failed_reason text)
 
 -- name: prune_failures
