@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -61,10 +61,14 @@ def failure_page(found: list[FailureRecord], limit: int) -> FailurePage:
 
 def failure_cursor(cursor: str) -> tuple[datetime, FailureId]:
     """Where the last page ended; a cursor that no page came with is a ValueError."""
-    moment, _, failure_id = cursor.partition("_")
-    if not is_uuid(failure_id):
-        raise ValueError(f"{cursor[:80]!r} is not a cursor that a page of failures came with")
-    return datetime.fromisoformat(moment), failure_id
+    text, _, failure_id = cursor.partition("_")
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None and is_uuid(failure_id):
+            return moment.astimezone(UTC), failure_id
+    except (ValueError, OverflowError):
+        pass  # said below
+    raise ValueError(f"{cursor[:80]!r} is not a cursor that a page of failures came with")
 
 
 class Activity(NamedTuple):
