@@ -10,6 +10,7 @@ from rowlock.ids import uuid7, uuid7s
 from rowlock.storage.base import Store
 from rowlock.storage.records import (
     Claimed,
+    Failed,
     JobFilter,
     JobId,
     JobRecord,
@@ -22,9 +23,11 @@ from rowlock.storage.records import (
     Worker,
     WorkerId,
 )
+from rowlock.storage.reliability import FailureFilter, FailureId, FailureRecord
 
 ANN, BEN, CAT = uuid7s(3)  # workers
 EVERYTHING = JobFilter()
+EVERY_FAILURE = FailureFilter()
 VISIBILITY_SECONDS = 30
 
 
@@ -96,6 +99,42 @@ async def put_and_end(store: Store, outcome: Outcome = Outcome.SUCCEEDED, **chan
     claimed = await put_and_take(store, **changes)
     await settle(store, claimed, outcome, queue=changes.get("queue", "default"))
     return claimed.id
+
+
+def kept(claimed: Claimed, stack: str | None = None) -> Failed:
+    """What is kept of an attempt of this job that failed."""
+    return Failed(uuid7(), claimed.payload, stack)
+
+
+async def put_and_fail(
+    store: Store,
+    outcome: Outcome = Outcome.FAILED,
+    error: str = "ValueError: no",
+    delay_seconds: float = 0.0,
+    **changes: Any,
+) -> FailureRecord:
+    """A failure, and the job that it is of."""
+    claimed = await put_and_take(store, **changes)
+    queue, failure = changes.get("queue", "default"), kept(claimed)
+    await settle(store, claimed, outcome, queue=queue, error=error, delay_seconds=delay_seconds, failure=failure)
+    found = await store.failure(failure.id)
+    assert found is not None
+    return found
+
+
+async def failures(store: Store, where: FailureFilter = EVERY_FAILURE, page: int = 100) -> list[FailureRecord]:
+    """Every failure that matches, newest first, page by page."""
+    found: list[FailureRecord] = []
+    cursor = None
+    while True:
+        answer = await store.failures(where, page, cursor)
+        found += answer.failures
+        if (cursor := answer.next_cursor) is None:
+            return found
+
+
+async def failure_ids(store: Store, where: FailureFilter = EVERY_FAILURE, page: int = 100) -> list[FailureId]:
+    return [failure.id for failure in await failures(store, where, page)]
 
 
 async def record(store: Store, job_id: JobId) -> JobRecord:
