@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from rowlock.blocking import Blocking
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import JobNotFound, JobNotRetryable, SettingsError
+from rowlock.ids import uuid7
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.enqueue import Enqueuer, Options
+from rowlock.jobs.guard import Guarding, GuardRule, Lock, Scope
+from rowlock.jobs.job import Job
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import Registry, checked_name, make_type
 from rowlock.jobs.resilient import run_now
+from rowlock.jobs.schedule import Missed, Schedule
+from rowlock.jobs.watch import NOTICE_QUEUE, NOTICE_TYPE
 from rowlock.jobs.worker import WorkerProcess
 from rowlock.observe import logs
+from rowlock.observe.notices import Notifier, check_targets
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings, load
 from rowlock.storage.base import Store
@@ -29,10 +36,14 @@ from rowlock.storage.records import (
     JobFilter,
     JobRecord,
     Limit,
+    OnConflict,
     Page,
     Receipt,
     Status,
 )
+from rowlock.storage.reliability import FailureFilter, FailurePage
+
+_DEATHS_MAX = 100_000  # in one message
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +67,31 @@ class Handler(Generic[P, R]):
         return await self._app.enqueue(self.name, payload)
 
 
+class Guard:
+    """A lock on work that must not be done twice, before anyone asks for it."""
+
+    def __init__(self, app: Rowlock, rule: GuardRule, company_id: str | None, payload: Mapping[str, Any]) -> None:
+        self._app = app
+        self.rule = rule
+        self._company_id = company_id
+        self._payload = payload
+        self._lock: Lock | None = None
+
+    async def __aenter__(self) -> Lock:
+        engine = self._app.engine
+        stale_seconds = engine.settings.lock_stale_minutes * 60
+        guarding = Guarding(engine.store, stale_seconds, engine.redact, engine.measures, logs.get())
+        key = self.rule.key(self._payload, self._company_id)
+        self._lock = Lock(guarding, key, self._payload, uuid7())
+        return await self._lock.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lock is not None
+        await self._lock.__aexit__(kind, error, trace)
+
+
 class Rowlock:
     """An application: its job types, its queues and the store they live in."""
 
@@ -76,9 +112,12 @@ class Rowlock:
         self.blocking = Blocking(self)
         self._profiles: dict[str, QueueProfile] = {}
         self._limits: dict[str, Limit] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._strict = not allow_unknown_types
         # A store's connections belong to one event loop; the portal of synchronous callers has its own.
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
+        if self.settings.notifies:
+            self._tell_staff()
 
     # -- declarations ------------------------------------------------------------------------------
 
@@ -96,6 +135,7 @@ class Rowlock:
         visibility_seconds: float | None = None,
         batch: int | None = None,
         permanent: tuple[type[BaseException], ...] = (),
+        guard: Guard | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a handler for jobs of this type.
 
@@ -125,6 +165,7 @@ class Rowlock:
                     limit_by=limit_by,
                     deadline_seconds=s.deadline_seconds if deadline_seconds is None else deadline_seconds,
                     permanent=permanent,
+                    guard=guard and guard.rule,
                 )
             )
             return Handler(self, name, function)
@@ -154,11 +195,97 @@ class Rowlock:
         made = self._limits[name] = Limit(name, concurrency, rate, per_seconds)
         return made
 
+    def guard(
+        self, job_key: str, scope: Scope, *, company_id: str | None = None, payload: Mapping[str, Any] | None = None
+    ) -> Guard:
+        """A lock on work that must not be done twice: `guard=` of a job type, or `async with` in any code.
+
+        Of a job type, the scope is a text such as "{companyId}:{month|full}", whose fields (with a default after the
+        bar) come from the payload, or a function of the payload; a job that is skipped succeeds with
+        {"skipped": true, "reason": "already_running" | "already_completed"}. In a block it is the scope itself:
+
+            async with app.guard("nightly", "2026-11", payload=data) as lock:
+                if lock.skipped:
+                    return
+        """
+        return Guard(self, GuardRule(checked_name(job_key, "guard"), scope), company_id, payload or {})
+
+    def schedule(
+        self,
+        name: str,
+        type_name: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        cron: str | None = None,
+        every_seconds: float | None = None,
+        zone: str = "UTC",
+        missed: Missed | str = Missed.RUN_ONCE,
+        grace_seconds: float = 60.0,
+        start_delay_seconds: float = 0.0,
+        **options: Any,
+    ) -> Schedule:
+        """Enqueue a job again and again: at each tick once, however many machines run this application.
+
+        `missed` says what becomes of ticks that are more than `grace_seconds` late: "skip", "run_once" or "catch_up".
+        The other options are those of `enqueue`.
+        """
+        checked_name(name, "schedule")
+        if name in self._schedules:
+            raise SettingsError(f"schedule {name!r} is declared twice; names must be different")
+        if missed not in list(Missed):
+            raise SettingsError(f"schedule {name!r}: missed must be {', '.join(Missed)}, not {missed!r}")
+        Options(**options).check(f"schedule {name!r}")
+        made = Schedule(
+            name,
+            type_name,
+            cron,
+            every_seconds,
+            zone,
+            payload or {},
+            Missed(missed),
+            grace_seconds,
+            start_delay_seconds,
+            options,
+        )
+        made.check()
+        self._schedules[name] = made
+        return made
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The schedules that were declared, by name."""
+        return self._schedules
+
     def _visibility_ms(self, queue: str, seconds: float | None) -> int:
         profile = self._profiles.get(queue)
         if seconds is None and profile is not None:
             seconds = profile.visibility_seconds
         return self.settings.visibility_ms if seconds is None else int(seconds * 1000)
+
+    def _tell_staff(self) -> None:
+        """Have deaths told by a job like any other."""
+        s = self.settings
+        webhooks = [url.strip() for url in s.webhook_urls.split(",") if url.strip()]
+        targets = [url.strip() for url in s.notify_targets.split(",") if url.strip()]
+        check_targets(targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private)
+        notifier = Notifier(
+            targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private, redact=self.redact
+        )
+
+        # Again and again, for weeks: who is told of deaths must not be deaf because a mail server was.
+        @self.job(
+            NOTICE_TYPE,
+            queue=NOTICE_QUEUE,
+            retry=Backoff(1_000, base_seconds=15, factor=2, max_seconds=3_600),
+            unique=Unique.window(s.notify_seconds, key=NOTICE_TYPE, on_conflict=OnConflict.RETURN_EXISTING),
+        )
+        async def notice(job: Job) -> dict[str, Any]:
+            """Tell staff of the jobs that have died since the last message."""
+            deaths = await self.store.say_deaths(job.id, _DEATHS_MAX)
+            if deaths:
+                await notifier.send(job.id, deaths)
+                self.engine.measures.add("notice", {"outcome": "sent"})
+            return {"deaths": sum(group.count for group in deaths)}
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -246,6 +373,28 @@ class Rowlock:
                 raise JobNotFound(f"no job has the id {job_id}")
             raise JobNotRetryable(f"job {job_id} is {record.status}; only failed and cancelled jobs can be retried")
 
+    async def failures(
+        self,
+        *,
+        company_id: str | None = None,
+        job_name: str | None = None,
+        job_id: str | None = None,
+        final: bool | None = None,
+        unresolved: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> FailurePage:
+        """Failed attempts, newest first."""
+        return await self.store.failures(FailureFilter(company_id, job_name, job_id, final, unresolved), limit, cursor)
+
+    async def retry_failure(self, failure_id: str) -> str:
+        """Queue the job of a failed attempt again, which resolves the failure; returns the job's id."""
+        failure = await self.store.failure(failure_id)
+        if failure is None:
+            raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
+        await self.retry(failure.job_id)
+        return failure.job_id
+
     async def pause(self, queue: str) -> None:
         """Nothing is claimed from this queue, by any worker, until it is resumed."""
         await self.store.pause(queue)
@@ -298,7 +447,14 @@ class Rowlock:
             store = open_store(self.settings, self.clock)
             enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
             found = Engine(
-                store, self.settings, self.registry, enqueuer, self._profiles, list(self._limits.values()), self.redact
+                store,
+                self.settings,
+                self.registry,
+                enqueuer,
+                self._profiles,
+                list(self._limits.values()),
+                self.redact,
+                self._schedules,
             )
             self._engines[loop] = found
         return found

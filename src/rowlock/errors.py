@@ -7,6 +7,7 @@ RowlockError
 │   ├── SchemaTooNew         a newer Rowlock has migrated it
 │   ├── SchemaMissing        it has not been migrated (far enough)
 │   └── SchemaTampered       a migration that ran differs from the one in this release
+├── NoticeFailed             a message to staff did not reach every target
 ├── JobError                 about one job
 │   ├── UnknownJobType       no handler is registered under this name
 │   ├── BadPayload           the payload is not what the handler takes
@@ -74,6 +75,12 @@ class SchemaTampered(StoreError):
     """A migration recorded in the store differs from the one in this release."""
 
     code = "schema_tampered"
+
+
+class NoticeFailed(RowlockError):
+    """A message to staff did not reach every target; it names those that failed, without their secrets."""
+
+    code = "notice_failed"
 
 
 class JobError(RowlockError):

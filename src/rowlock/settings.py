@@ -121,10 +121,37 @@ class Settings(BaseSettings):
     keep_cancelled_days: NotNegative | None = _setting(
         "ROWLOCK_KEEP_CANCELLED_DAYS", 30.0, "retention of cancelled jobs, by age"
     )
+    keep_failure_days: NotNegative = _setting(
+        "JOB_DLQ_RETENTION_DAYS", 14.0, "retention of the record of failed attempts"
+    )
+    keep_lock_days: NotNegative = _setting(
+        "ROWLOCK_KEEP_LOCK_DAYS", 90.0, "retention of idempotency locks after their work has ended"
+    )
+    keep_run_days: NotNegative = _setting("ROWLOCK_KEEP_RUN_DAYS", 90.0, "retention of the runs of schedules")
     prune_minutes: Annotated[float, Field(gt=0)] = _setting(
         "ROWLOCK_PRUNE_MINUTES", 60.0, "how often retention is applied"
     )
     prune_batch: Count = _setting("ROWLOCK_PRUNE_BATCH", 5_000, "jobs removed in one transaction, at most")
+
+    spike_threshold: Count = _setting(
+        "JOB_FAILURE_SPIKE_THRESHOLD", 10, "failed attempts of a queue in an hour that raise an alert"
+    )
+    lock_stale_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = _setting(
+        "JOB_LOCK_STALE_MINUTES", 30.0, "an idempotency lock that was taken longer ago may be taken over"
+    )
+    notify_targets: str = _setting(
+        "ROWLOCK_NOTIFY_TARGETS", "", "who is told when jobs die: apprise URLs (mailto://…, slack://…), by commas"
+    )
+    webhook_urls: str = _setting("ROWLOCK_WEBHOOK_URLS", "", "and webhooks, by commas")
+    webhook_secret: str | None = _setting(
+        "ROWLOCK_WEBHOOK_SECRET", None, "whsec_… that signs webhooks after the Standard Webhooks specification"
+    )
+    webhook_allow_private: bool = _setting(
+        "ROWLOCK_WEBHOOK_ALLOW_PRIVATE", False, "let webhooks reach private addresses"
+    )
+    notify_seconds: Annotated[float, Field(ge=1, le=86_400)] = _setting(
+        "ROWLOCK_NOTIFY_SECONDS", 300.0, "at most one message in so long; it names all deaths since the last"
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "ROWLOCK_LOG_LEVEL", "info", "debug, info, warning or error"
@@ -137,6 +164,11 @@ class Settings(BaseSettings):
         "password,token,secret,key,authorization",
         "values under keys that contain one of these words are never shown",
     )
+
+    @property
+    def notifies(self) -> bool:
+        """Whether anyone is told of deaths."""
+        return bool(self.notify_targets.strip() or self.webhook_urls.strip())
 
     @model_validator(mode="after")
     def _heartbeat_within_visibility(self) -> Self:

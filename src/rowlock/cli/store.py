@@ -62,10 +62,12 @@ def prune(app: options.App = options.APP_DEFAULT, database: options.Database = N
         from rowlock.observe import logs
 
         removed = await prune_store(app.engine, logs.get())
-        counts = {status.value: count for status, count in removed.items()}
+        counts = {status.value: count for status, count in removed.jobs.items()}
+        records = {"failures": removed.failures, "locks": removed.locks, "runs": removed.runs}
         if json:
-            out.json({"removed": counts})
-        else:
-            out.line("removed " + ", ".join(f"{count:,} {status}" for status, count in counts.items()))
+            out.json({"removed": counts | records})
+            return
+        out.line("removed jobs: " + ", ".join(f"{count:,} {status}" for status, count in counts.items()))
+        out.line("removed records: " + ", ".join(f"{count:,} {kind}" for kind, count in records.items()))
 
     return command(app, database, json, work)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rowlock.jobs.enqueue import Enqueuer
 from rowlock.jobs.policy import Backoff, QueueProfile
 from rowlock.jobs.registry import JobType, Registry
+from rowlock.jobs.schedule import Schedule
+from rowlock.observe.metrics import Measures
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.base import Store
@@ -25,6 +27,8 @@ class Engine:
     profiles: Mapping[str, QueueProfile]
     limits: Sequence[Limit]
     redact: Redactor
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    measures: Measures = field(default_factory=Measures)
 
     @property
     def types(self) -> dict[str, JobType]:

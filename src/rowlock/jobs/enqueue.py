@@ -166,7 +166,7 @@ class Enqueuer:
             del self._pending[: len(batch)]
             try:
                 # Each of these stands alone: a duplicate is refused below, without undoing its neighbours.
-                receipts = await self._store.enqueue([_softened(job) for job, _ in batch])
+                receipts = await self._store.enqueue([softened(job) for job, _ in batch])
             except BaseException as error:
                 for _, done in batch:
                     if not done.done():
@@ -243,7 +243,8 @@ class Options:
             checked_name(self.unique.key, "unique key")
 
 
-def _softened(job: NewJob) -> NewJob:
+def softened(job: NewJob) -> NewJob:
+    """The same job, to which a taken key is an answer and not an error."""
     if job.unique is None or job.unique.on_conflict is OnConflict.RETURN_EXISTING:
         return job
     unique = job.unique

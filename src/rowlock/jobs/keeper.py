@@ -1,17 +1,24 @@
-"""The keeper: heartbeats, rescue and retention. It runs no user code, and survives a store that goes away."""
+"""The keeper: heartbeats, rescue, schedules, retention. It runs no user code, and survives a store that goes away."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rowlock.errors import StoreError
 from rowlock.jobs.engine import Engine
+from rowlock.jobs.scheduler import Scheduler
+from rowlock.jobs.watch import Watch
 from rowlock.storage.records import Held, KeepPolicy, Status, Worker
 
 _AGAIN_SECONDS = 1.0  # after a store error
+_FOLD_SECONDS = 15.0
+_FOLD_BATCH = 10_000
+_WATCH_SECONDS = 60.0
+MEASURE_SECONDS = 15.0
 _BEATS_TO_WAIT = 2  # after an outage, before anything is rescued
 
 
@@ -30,6 +37,8 @@ class Keeper:
         self._on_held = on_held
         self._log = log
         self._rescue_from = 0.0
+        self._failures = Watch(engine, log)
+        self._scheduler = Scheduler(engine.store, engine.enqueuer, engine.schedules, engine.measures, log)
 
     async def run(self) -> None:
         """All chores until cancelled."""
@@ -38,7 +47,12 @@ class Keeper:
             asyncio.create_task(self._every(self._engine.heartbeat_seconds(), self.beat)),
             asyncio.create_task(self._every(settings.rescue_ms / 1000, self.rescue)),
             asyncio.create_task(self._every(settings.prune_minutes * 60, self.prune)),
+            asyncio.create_task(self._every(_FOLD_SECONDS, self.fold)),
+            asyncio.create_task(self._every(_WATCH_SECONDS, self._failures.check)),
+            asyncio.create_task(self._every(MEASURE_SECONDS, self.tell_measures)),
         ]
+        if self._engine.schedules:
+            chores.append(asyncio.create_task(self._scheduler.run()))
         try:
             await asyncio.gather(*chores)
         finally:
@@ -77,6 +91,8 @@ class Keeper:
         batch = self._engine.settings.rescue_batch
         engine = self._engine
         rescued = await engine.store.rescue(batch, engine.rescue_delays(), engine.redact.payload)
+        if rescued:
+            engine.measures.add("rescued", {}, len(rescued))
         for job in rescued:
             level = self._log.error if job.status is Status.FAILED else self._log.warning
             level(
@@ -91,26 +107,68 @@ class Keeper:
             )
         return len(rescued)
 
-    async def prune(self) -> dict[Status, int]:
-        """Remove finished jobs that retention lets go, batch by batch."""
+    async def prune(self) -> Pruned:
+        """Remove what retention lets go, batch by batch."""
         return await prune(self._engine, self._log)
 
+    async def fold(self) -> None:
+        """Fold the notes of changes into the counts, until few are left."""
+        while await self._engine.store.fold(_FOLD_BATCH) == _FOLD_BATCH:
+            continue
 
-async def prune(engine: Engine, log: Any) -> dict[Status, int]:
+    async def tell_measures(self) -> None:
+        await flush(self._engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many records of each kind retention has removed."""
+
+    jobs: dict[Status, int]
+    failures: int
+    locks: int
+    runs: int
+
+
+async def prune(engine: Engine, log: Any) -> Pruned:
     """Remove what retention lets go, in bounded batches, until nothing is left; returns the counts."""
-    s = engine.settings
+    s, store = engine.settings, engine.store
     policies = {
         Status.SUCCEEDED: KeepPolicy(s.keep_succeeded_days, s.keep_succeeded_count),
         Status.FAILED: KeepPolicy(s.keep_failed_days, s.keep_failed_count),
         Status.CANCELLED: KeepPolicy(s.keep_cancelled_days, None),
     }
-    removed = dict.fromkeys(policies, 0)
+    jobs = dict.fromkeys(policies, 0)
     while True:
-        batch = await engine.store.prune(policies, s.prune_batch)
+        batch = await store.prune(policies, s.prune_batch)
         for status, count in batch.items():
-            removed[status] += count
+            jobs[status] += count
         if not any(batch.values()):
             break
-    if any(removed.values()):
-        log.info("job.pruned", **{status.value: count for status, count in removed.items()})
+    removed = Pruned(
+        jobs,
+        failures=await _all(store.prune_failures, s.keep_failure_days, s.prune_batch),
+        locks=await _all(store.prune_locks, s.keep_lock_days, s.prune_batch),
+        runs=await _all(store.prune_runs, s.keep_run_days, s.prune_batch),
+    )
+    if any(jobs.values()):
+        log.info("job.pruned", **{status.value: count for status, count in jobs.items()})
+    if removed.failures or removed.locks or removed.runs:
+        log.info("records.pruned", failures=removed.failures, locks=removed.locks, runs=removed.runs)
     return removed
+
+
+async def _all(remove: Callable[[float, int], Awaitable[int]], days: float, batch: int) -> int:
+    removed = 0
+    while (count := await remove(days, batch)) > 0:
+        removed += count
+    return removed
+
+
+async def flush(engine: Engine) -> None:
+    """Hand what was measured to the store; what does not arrive goes with the next."""
+    taken = engine.measures.take()
+    try:
+        await engine.store.add_measures(taken)
+    except StoreError:
+        engine.measures.give_back(taken)

@@ -14,12 +14,14 @@ from typing import Any
 
 from rowlock.errors import JobCancelled, LeaseLost, StoreError
 from rowlock.jobs.context import Context
+from rowlock.jobs.guard import Guarding
 from rowlock.jobs.policy import Backoff
 from rowlock.jobs.registry import JobType
 from rowlock.jobs.runner import Runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
 from rowlock.jobs.verdict import ShuttingDown, deadline_error, on_trial
+from rowlock.observe.metrics import Measures
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
@@ -69,6 +71,8 @@ class Lane:
         fallback: Backoff,
         redact: Redactor,
         log: Any,
+        guarding: Guarding,
+        measures: Measures,
         suspects: Suspects,
         on_rest: Callable[[], None],
     ) -> None:
@@ -82,6 +86,8 @@ class Lane:
         self.fallback = fallback
         self.redact = redact
         self.log = log
+        self.guarding = guarding
+        self._measures = measures
         self.closed = False  # no more jobs will come
         self.abandoned = False  # runners may be cancelled for good
         self.resting = False
@@ -96,6 +102,7 @@ class Lane:
         self._closing = asyncio.Event()
         self.took_at = time.monotonic()  # when the last job began
         self._mean_seconds = _HORIZON_SECONDS
+        self._weight = 1e9
         self._mean_bytes = 1.0  # of the payloads of the last claim
         self._ahead = size.concurrency
         self._refill_at = 0.0  # jobs in the buffer
@@ -166,7 +173,9 @@ class Lane:
 
     def finished(self, settlement: Settlement) -> None:
         """A handler returned."""
-        self._mean_seconds += 0.05 * (settlement[3] - self._mean_seconds)
+        # The first ones count in full, so that a lane knows its speed after a few jobs; later ones by a twentieth.
+        self._weight = max(0.05, self._weight / (1 + self._weight))
+        self._mean_seconds += self._weight * (settlement[3] - self._mean_seconds)
         self.settler.add(settlement)
 
     def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
@@ -210,6 +219,7 @@ class Lane:
                     async with asyncio.timeout(delay):
                         await self._closing.wait()
                 continue
+            self._measures.observe("claim_seconds", {}, [time.monotonic() - self.claiming_since])
             self.claiming_since = math.inf
             failures = 0
             self.fruitless = not claimed

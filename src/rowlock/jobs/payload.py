@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from rowlock.errors import BadPayload, PayloadTooLarge
+from rowlock.observe.redact import Redactor
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -56,6 +58,21 @@ def encode_result(result: object, type_name: str, bytes_max: int) -> str:
 
 def loads(text: str | bytes) -> Any:
     return orjson.loads(text)
+
+
+def payload_hash(payload: Mapping[str, Any], redact: Redactor) -> str:
+    """16 hex digits of SHA-256 of a payload, whatever the order of keys, and whatever its secrets are."""
+    canonical = orjson.dumps(_without_secrets(payload, redact), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(canonical).hexdigest()[:16]
+
+
+def _without_secrets(value: Any, redact: Redactor) -> Any:
+    if isinstance(value, Mapping):
+        kept = {key: item for key, item in value.items() if not redact.is_secret(str(key))}
+        return {key: _without_secrets(item, redact) for key, item in kept.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item, redact) for item in value]
+    return value
 
 
 def fingerprint(type_name: str, payload: object) -> str:

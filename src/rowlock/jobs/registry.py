@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rowlock.errors import SettingsError, UnknownJobType
+from rowlock.jobs.guard import GuardRule
 from rowlock.jobs.policy import Backoff, Unique
-from rowlock.jobs.signature import Arguments, compile_arguments
+from rowlock.jobs.signature import Arguments, compile_arguments, fields_of
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
 
 
@@ -32,6 +33,7 @@ class JobType:
     deadline_seconds: float | None = None
     batch: int | None = None
     permanent: tuple[type[BaseException], ...] = ()
+    guard: GuardRule | None = None
 
 
 class Registry:
@@ -95,4 +97,8 @@ def make_type(
     arguments = compile_arguments(name, handler, names)
     if batch is not None and arguments is not None:
         raise SettingsError(f"job {name!r}: a batch handler takes the list of jobs and nothing else")
+    if (guard := declared.get("guard")) is not None:
+        if batch is not None:
+            raise SettingsError(f"job {name!r}: a batch handler cannot be guarded: each of its jobs has its own lock")
+        guard.check(name, fields_of(handler))
     return JobType(name, handler, is_async, arguments, batch=batch, **declared)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import BadPayload, RateLimited, StoreError, UnknownJobType
+from rowlock.jobs.guard import Lock
 from rowlock.jobs.isolate import isolated
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import encode_result
@@ -92,9 +93,8 @@ class Runner:
                 raise UnknownJobType(f"no handler is registered here for job type {claimed.type!r}")
             arguments = declared.arguments
             given: dict[str, Any] = {} if arguments is None else arguments(claimed[7])
-            if claimed[10] is not None:
-                with trace.continued(claimed[10], declared.name, job_id=claimed.id):
-                    result = await self._call(declared, job, given)
+            if claimed[10] is not None or declared.guard is not None:
+                result = await self._call_within(declared, job, given)
             elif declared.is_async:
                 self._in_handler = True
                 result = await isolated(declared.handler(job, **given))
@@ -144,6 +144,24 @@ class Runner:
                 else:
                     lane.finished(_success(claimed, seconds, text, lane.context.queue))
         self._end(len(jobs))
+
+    async def _call_within(self, declared: JobType, job: Job, given: dict[str, Any]) -> Any:
+        """Call the handler within the trace and the guard that its job has."""
+        claimed = job._claimed
+        with (
+            contextlib.nullcontext()
+            if claimed.trace is None
+            else trace.continued(claimed.trace, declared.name, job_id=claimed.id)
+        ):
+            if declared.guard is None:
+                return await self._call(declared, job, given)
+            key = declared.guard.key(job.payload, job.company_id)
+            async with Lock(self._lane.guarding, key, job.payload, job.id) as lock:
+                if lock.skipped:
+                    return {"skipped": True, "reason": lock.reason}
+                result = await self._call(declared, job, given)
+                self._in_handler = False
+                return result
 
     async def _call(self, declared: JobType, first: Any, given: dict[str, Any]) -> Any:
         self._in_handler = True

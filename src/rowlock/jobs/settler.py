@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.ids import uuid7
+from rowlock.observe.metrics import Measures
 from rowlock.storage.base import Store
 from rowlock.storage.records import Failed, JobId, Outcome, Settlement, WorkerId
 
@@ -19,12 +20,19 @@ class Settler:
     """Settles finished attempts as soon as the previous batch returned: quick when quiet, large batches when busy."""
 
     def __init__(
-        self, store: Store, owner: WorkerId, batch_max: int, log: Any, after_batch: Callable[[bool], None]
+        self,
+        store: Store,
+        owner: WorkerId,
+        batch_max: int,
+        log: Any,
+        measures: Measures,
+        after_batch: Callable[[list[Settlement]], None],
     ) -> None:
         self._store = store
         self._owner = owner
         self._batch_max = batch_max
         self._log = log
+        self._measures = measures
         self._after_batch = after_batch
         self._pending: list[Settlement] = []
         self._in_flight: list[Settlement] = []
@@ -97,9 +105,22 @@ class Settler:
                 continue
             batch_max = self._batch_max if not self._pending else batch_max
             failures = 0
-            self._after_batch(any(settlement[2] > Outcome.CANCELLED for settlement in batch))
+            self._after_batch(batch)
+            self._measure(batch, lost)
             self._tell(batch, lost)
             batch = []
+
+    def _measure(self, batch: list[Settlement], lost: list[JobId]) -> None:
+        seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for settlement in batch:
+            seconds[settlement[7:9]].append(settlement[3])
+        for (type_name, queue), mine in seconds.items():
+            self._measures.observe("run_seconds", {"queue": queue, "type": type_name}, mine)
+        retried = sum([settlement[2] == Outcome.RETRY for settlement in batch])
+        if retried:
+            self._measures.add("retried", {}, retried)
+        if lost:
+            self._measures.add("lease_lost", {}, len(lost))
 
     def _without_poison(self, settlement: Settlement, error: StoreError) -> list[Settlement]:
         """What is left of a settlement that the store refuses: its outcome, without its result; then nothing."""

@@ -88,6 +88,14 @@ def compile_arguments(
     return arguments
 
 
+def fields_of(handler: Callable[..., Any]) -> set[str] | None:
+    """The payload fields that a handler takes; None when it takes any."""
+    fields = list(inspect.signature(handler).parameters.values())[1:]
+    if any(field.kind is inspect.Parameter.VAR_KEYWORD for field in fields):
+        return None
+    return {field.name for field in fields}
+
+
 def _problems(error: ValidationError) -> str:
     """Each problem with its field; never the value, which may be a secret."""
     found = []

@@ -14,13 +14,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rowlock.errors import SettingsError, StoreError
+from rowlock.errors import RowlockError, SettingsError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
+from rowlock.jobs.guard import Guarding
+from rowlock.jobs.keeper import MEASURE_SECONDS, flush
 from rowlock.jobs.lane import Lane, LaneSize, Suspects, slots_per_runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
+from rowlock.jobs.watch import Watch
 from rowlock.storage.records import Held, JobId, Outcome, Settlement, Worker, WorkerId
 
 _WATCH_SECONDS = 0.2
@@ -47,7 +50,14 @@ class WorkerProcess:
         self._engine = engine
         self.record = Worker(worker_id or uuid7(), f"{socket.gethostname()}:{os.getpid()}", tuple(queues))
         self._log = log.bind(worker=self.record.id)
-        self._settler = Settler(engine.store, self.record.id, engine.settings.settle_max, self._log, self._after_batch)
+        self._settler = Settler(
+            engine.store, self.record.id, engine.settings.settle_max, self._log, engine.measures, self._after_batch
+        )
+        self._failures = Watch(engine, self._log)
+        self._looking: asyncio.Task[None] | None = None
+        guarding = Guarding(
+            engine.store, engine.settings.lock_stale_minutes * 60, engine.redact, engine.measures, self._log
+        )
         sizes = [self._size(queue, concurrency) for queue in queues]
         width = slots_per_runner(engine.types)
         slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
@@ -81,6 +91,8 @@ class WorkerProcess:
                     fallback=engine.backoff,
                     redact=engine.redact,
                     log=self._log,
+                    guarding=guarding,
+                    measures=engine.measures,
                     suspects=suspects,
                     on_rest=self._rested.set,
                 )
@@ -103,11 +115,13 @@ class WorkerProcess:
         if self._engine.limits:
             await store.define_limits(self._engine.limits)
         await store.beat([self.record])
+        await store.warm()
         background = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._poll()),
             asyncio.create_task(self._watch()),
+            asyncio.create_task(self._tell_measures()),
         ]
         runners = []
         for lane in self._lanes:
@@ -161,11 +175,11 @@ class WorkerProcess:
                 await self._settler.flushed()
                 if self._hint is not None:
                     await asyncio.wait([self._hint])
+                await flush(self._engine)
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
             self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
-        if self._hint is not None:
-            others.append(self._hint)
+        others += [task for task in (self._hint, self._looking) if task is not None]
         for task in (*feeds, *others):
             task.cancel()
         await asyncio.gather(*feeds, *others, return_exceptions=True)
@@ -252,15 +266,30 @@ class WorkerProcess:
         for lane in self._lanes:
             lane.nudge()
 
-    def _after_batch(self, waiting_again: bool) -> None:
+    def _after_batch(self, batch: list[Settlement]) -> None:
         """Some jobs were settled: what a limit held back may go now, and what waits again has a time."""
-        if waiting_again:
+        outcomes = {settlement[2] for settlement in batch}
+        if Outcome.FAILED in outcomes and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_at_failures())
+        if max(outcomes) > Outcome.CANCELLED:
             self._rested.set()
             self._hint = asyncio.create_task(self._tell_others())
         for lane in self._lanes:
             lane.tell_started()
             if lane.fruitless:
                 lane.wake()
+
+    async def _look_at_failures(self) -> None:
+        try:
+            await self._failures.on_failure()
+        except RowlockError as error:
+            self._log.warning("watch.delayed", reason=str(error))
+
+    async def _tell_measures(self) -> None:
+        """Hand what was measured to the store, now and then."""
+        while True:
+            await asyncio.sleep(MEASURE_SECONDS)
+            await flush(self._engine)
 
     async def _watch(self) -> None:
         """Deadlines, stale buffers, progress reports: a few times a second."""

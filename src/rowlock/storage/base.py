@@ -139,6 +139,9 @@ class Store(Protocol):
     async def retire(self, owner: WorkerId) -> None:
         """Forget a worker that has stopped; its leases, if any are left, run out by themselves."""
 
+    async def warm(self) -> None:
+        """Get ready to claim and settle without delay; nothing changes, and nothing depends on it."""
+
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         """Take up to `limit` available jobs, lowest priority number first, then first come first served.
 

@@ -71,7 +71,7 @@ class Connections:
     def __init__(self, url: str, size: int = POOL_CONNECTIONS) -> None:
         self.dsn = url
         self.url = without_password(url)
-        self._size = size
+        self.size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self.pooled = False
         self._opening = asyncio.Lock()
@@ -85,7 +85,7 @@ class Connections:
                 self._pool = await asyncpg.create_pool(
                     self.dsn,
                     min_size=0,
-                    max_size=self._size,
+                    max_size=self.size,
                     timeout=CONNECT_SECONDS,
                     command_timeout=STATEMENT_SECONDS,
                     max_inactive_connection_lifetime=0,

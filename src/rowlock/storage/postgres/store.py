@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
@@ -105,6 +105,15 @@ class PostgresStore(Schema, Operators, Reliability):
         self._scans = {key: scan for key, scan in self._scans.items() if key[1] != owner}
         await self._connections.fetch("retire", owner)
 
+    async def warm(self) -> None:
+        # A server process compiles and plans a function when it first runs it, for ten milliseconds each: do so now, on
+        # as many connections as a busy worker uses at once.
+        async with AsyncExitStack() as held:
+            for _ in range(min(_BUSY_CONNECTIONS, self._connections.size)):
+                own = await held.enter_async_context(self._connections.connection())
+                await own.fetch(SQL["claim"], "", _NOBODY, 0, -1, -1, None, self._now)
+                await own.fetch(SQL["settle"], _NOBODY, *_settle_columns([_NOTHING]), self._now)
+
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         if limit <= 0:
             return []
@@ -204,6 +213,9 @@ class PostgresTransaction:
             return await enqueue_on(self.connection, jobs, self._clock.now()) if jobs else []
 
 
+_BUSY_CONNECTIONS = 3
+_NOBODY = "00000000-0000-0000-0000-000000000000"
+_NOTHING = Settlement(_NOBODY, 0)
 _STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, Outcome.RETRY: Status.QUEUED}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import apsw
 
 from rowlock.ids import is_uuid
@@ -46,6 +44,6 @@ def prune(connection: apsw.Connection, now: int, days: float, limit: int) -> int
 
 
 def _record(row: Row) -> FailureRecord:
-    fields: Any = row[:8]
-    final, reason, stack, failed_at, resolved_at = row[8:]
-    return FailureRecord(*fields, bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at))
+    *fields, final, reason, stack, failed_at, resolved_at = row
+    fields += [bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at)]
+    return FailureRecord(*fields)

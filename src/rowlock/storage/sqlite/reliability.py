@@ -154,8 +154,9 @@ def _take_lock(connection: apsw.Connection, now: int, asked: dict[str, Any], sta
 
 
 def _lock_record(row: Row) -> LockRecord:
-    fields: Any = row[:7]
-    return LockRecord(*fields, moment(row[7]), moment_or_none(row[8]))
+    *fields, locked_at, ended_at = row
+    fields += [moment(locked_at), moment_or_none(ended_at)]
+    return LockRecord(*fields)
 
 
 def _fire(connection: apsw.Connection, now: int, tick: Tick) -> Receipt | None:

@@ -125,6 +125,9 @@ class SqliteStore(Reliability):
     async def retire(self, owner: WorkerId) -> None:
         await self._write(lambda connection, now: _run(connection, "retire", owner=owner))
 
+    async def warm(self) -> None:
+        await self.open()
+
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         return await self._write(lambda connection, now: claim.claim(connection, now, queue, owner, limit, self._round))
 

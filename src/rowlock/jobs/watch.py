@@ -1,0 +1,60 @@
+"""The watch: sees when failures come in a spike, and has staff told of jobs that died."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rowlock.jobs.engine import Engine
+
+HOUR_SECONDS = 3_600
+NOTICE_TYPE = "rowlock.notice"
+NOTICE_QUEUE = "rowlock"
+_NOTICE_WAIT_SECONDS = 10.0  # deaths seldom come alone: the others go into the same message
+_CHECK_SECONDS = 1.0  # between two checks, however many jobs die
+
+
+class Watch:
+    """Looks at what went wrong, in one process; the store lets one of all raise an alert."""
+
+    def __init__(self, engine: Engine, log: Any) -> None:
+        self._engine = engine
+        self._log = log
+        self._checked_at = 0.0
+
+    async def on_failure(self) -> None:
+        """A job has failed for good: look, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = now
+            await self.check()
+
+    async def check(self) -> None:
+        """Raise or end the alert of each queue, and see that deaths are told."""
+        await self.spikes()
+        await self.notices()
+
+    async def spikes(self) -> None:
+        """One line when the failures of a queue reach the threshold, one when they have fallen below it."""
+        store, threshold = self._engine.store, self._engine.settings.spike_threshold
+        failures: dict[str, int] = dict.fromkeys(self._engine.queues(), 0)
+        for activity in await store.activity(HOUR_SECONDS):
+            failures[activity.queue] = failures.get(activity.queue, 0) + activity.failures
+        for queue, count in failures.items():
+            told = {"failedLastHour": count, "threshold": threshold, "queueName": queue}
+            if count >= threshold:
+                if await store.raise_alert(f"spike:{queue}"):
+                    self._log.error("queue.failure_spike", type="QUEUE_FAILURE_SPIKE", **told)
+            elif (since := await store.clear_alert(f"spike:{queue}")) is not None:
+                self._log.info(
+                    "queue.failure_spike_over", type="QUEUE_FAILURE_SPIKE_OVER", since=since.isoformat(), **told
+                )
+
+    async def notices(self) -> None:
+        """Have a message sent, by the queue itself: whatever happens to it, nothing else waits."""
+        settings = self._engine.settings
+        if not settings.notifies or not await self._engine.store.unsaid_deaths():
+            return
+        # Its key is held for as long as no other message may be sent, by anyone.
+        wait = min(_NOTICE_WAIT_SECONDS, settings.notify_seconds)
+        await self._engine.enqueuer.submit(self._engine.enqueuer.prepare(NOTICE_TYPE, {}, delay_seconds=wait))

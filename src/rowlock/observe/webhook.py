@@ -1,0 +1,205 @@
+"""Webhooks: signed after the Standard Webhooks specification, and kept away from private addresses.
+
+    host ─resolve─▶ addresses ─all global?─▶ connect to one of these, under the host's own name
+
+The name is resolved once: what was checked is what is connected to, so a name whose next answer differs gains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import socket
+import ssl
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rowlock.errors import NoticeFailed, SettingsError
+
+if TYPE_CHECKING:
+    import httpx
+
+TIMEOUT_SECONDS = 10.0  # for all of it: the name, the connection, the request, the answer's head
+URL_LENGTH_MAX = 2_000
+SECRET_BYTES = (24, 64)  # what the specification recommends
+_PREFIX = "whsec_"
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NEEDS_EXTRA = "webhooks need httpx: pip install 'rowlock[notify]'"
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+async def post(url: str, secret: bytes, message_id: str, body: bytes, *, allow_private: bool) -> None:
+    """Deliver a JSON body and return when it was accepted (2xx); the rest of the answer is not read.
+
+    Raises NoticeFailed, which does not name the URL: it may hold a secret. The message id is the same at every attempt.
+    """
+    target = _httpx().URL(url)
+    headers = {"Content-Type": "application/json", "User-Agent": "rowlock", **signed(secret, message_id, body)}
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            addresses = await _resolved(target)
+            if not allow_private:
+                refuse_private(addresses)
+            status = await _deliver(target, addresses, headers, body)
+    except TimeoutError:
+        raise NoticeFailed(f"no answer within {TIMEOUT_SECONDS:g} s") from None
+    if not 200 <= status < 300:
+        raise NoticeFailed(f"it answered {status}" + (" (redirects are not followed)" if 300 <= status < 400 else ""))
+
+
+def signed(secret: bytes, message_id: str, body: bytes, now: float | None = None) -> dict[str, str]:
+    """The three headers by which the receiver knows the sender, and an old message from a new one."""
+    timestamp = str(int(time.time() if now is None else now))
+    content = b".".join((message_id.encode(), timestamp.encode(), body))
+    digest = hmac.new(secret, content, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+def decode_secret(secret: str) -> bytes:
+    """The bytes of a signing secret; a SettingsError, without the secret, where it is not one."""
+    low, high = SECRET_BYTES
+    try:
+        if not secret.startswith(_PREFIX):
+            raise ValueError
+        found = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (ValueError, binascii.Error):
+        found = b""
+    if not low <= len(found) <= high:
+        raise SettingsError(
+            f"ROWLOCK_WEBHOOK_SECRET: must be {_PREFIX} and the base64 of {low} to {high} random bytes, "
+            f'as from: echo "{_PREFIX}$(openssl rand -base64 32)"'
+        )
+    return found
+
+
+def check_url(url: str, *, allow_private: bool) -> None:
+    """Raise a ValueError that says what is wrong with a webhook's URL, but not the URL."""
+    httpx = _httpx()
+    if len(url) > URL_LENGTH_MAX:
+        raise ValueError(f"is longer than {URL_LENGTH_MAX} characters")
+    try:
+        target = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        raise ValueError("is not a URL") from None
+    if target.scheme not in ("http", "https") or not target.raw_host:
+        raise ValueError("is not an http:// or https:// URL with a host")
+    literal = _literal(target.raw_host.decode("ascii"))
+    if literal is not None and not allow_private and not is_public(literal):
+        raise ValueError("is a private address")
+
+
+def place(url: str) -> str:
+    """A webhook for people: where it goes, without what may be secret in its path, query or user."""
+    try:
+        target = _httpx().URL(url)
+        return f"{target.scheme}://{target.netloc.decode('ascii')}/…"
+    except Exception:  # malformed in a way of its own
+        return "…"
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the open internet, also seen through the ways to write IPv4 in IPv6."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None or address.is_site_local:
+            return False
+        if address in _NAT64:
+            return is_public(ipaddress.IPv4Address(address.packed[-4:]))
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if any(found is not None for found in inner):
+            return all(is_public(found) for found in inner if found is not None)
+        if address.is_reserved:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def refuse_private(addresses: list[Address]) -> None:
+    """Raise NoticeFailed unless all are public: one that is not is enough for a name to be a trick."""
+    for address in addresses:
+        if not is_public(address):
+            raise NoticeFailed("its host has a private address, which webhooks may not reach unless that is allowed")
+
+
+async def _resolved(target: httpx.URL) -> list[Address]:
+    # By the system, which knows every spelling of an address: 127.1, 0x7f000001, 2130706433.
+    loop = asyncio.get_running_loop()
+    port = target.port or (443 if target.scheme == "https" else 80)
+    try:
+        found = await loop.getaddrinfo(target.raw_host.decode("ascii"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NoticeFailed("its host's name cannot be resolved") from None
+    addresses = list(dict.fromkeys(_address(str(entry[4][0]), entry[4]) for entry in found))
+    if not addresses:
+        raise NoticeFailed("its host's name has no address")
+    return addresses
+
+
+def _address(text: str, entry: tuple[Any, ...]) -> Address:
+    """An address with its scope, which some systems give apart."""
+    scoped = len(entry) == 4 and entry[3] and "%" not in text
+    return ipaddress.ip_address(f"{text}%{entry[3]}" if scoped else text)
+
+
+async def _deliver(target: httpx.URL, addresses: list[Address], headers: dict[str, str], body: bytes) -> int:
+    """The status of the answer of the first address that takes the connection."""
+    httpx = _httpx()
+    # No proxy of the environment: it would resolve the name again, on its own.
+    async with httpx.AsyncClient(
+        verify=_certificates(), trust_env=False, follow_redirects=False, timeout=TIMEOUT_SECONDS
+    ) as client:
+        for number, address in enumerate(addresses, 1):
+            request = client.build_request(
+                "POST",
+                target.copy_with(host=str(address)),
+                headers={"Host": target.netloc.decode("ascii"), **headers},
+                content=body,
+                extensions={"sni_hostname": target.raw_host.decode("ascii")},
+            )
+            try:
+                answer = await client.send(request, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if number < len(addresses):
+                    continue
+                raise NoticeFailed(f"it cannot be reached: {error or type(error).__name__}") from None
+            except httpx.HTTPError as error:
+                raise NoticeFailed(f"it gave no answer: {type(error).__name__}") from None
+            status: int = answer.status_code
+            await answer.aclose()
+            return status
+    raise AssertionError("there is at least one address")
+
+
+def _literal(host: str) -> Address | None:
+    """The address that a host is, in any spelling that the system takes; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: SSL_CERT_FILE or SSL_CERT_DIR where set. Reading them takes a while, so once."""
+    context: ssl.SSLContext = _httpx().create_ssl_context()
+    return context
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise SettingsError(f"ROWLOCK_WEBHOOK_URLS: {_NEEDS_EXTRA}") from None
+    return httpx
