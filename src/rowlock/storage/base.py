@@ -279,6 +279,7 @@ class Store(Protocol):
         """Enqueue the job of a tick, record the run and move the schedule on, all at once and once in the fleet.
 
         None, and nothing else, when another did so already, or the schedule is paused; and where the tick has no job.
+        A schedule that expects a tick which has run, out of turn, moves on without it.
         """
 
     async def close_runs(self, limit: int) -> list[RunRecord]:

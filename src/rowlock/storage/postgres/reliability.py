@@ -11,7 +11,7 @@ import asyncpg
 
 from rowlock.clock import Clock
 from rowlock.storage.postgres.caller import enqueue_on
-from rowlock.storage.postgres.connection import SQL, Connections
+from rowlock.storage.postgres.connection import SQL, Connections, own_words
 from rowlock.storage.records import Receipt
 from rowlock.storage.reliability import (
     Deaths,
@@ -66,8 +66,11 @@ class Reliability:
         return [ScheduleRecord(*row) for row in await self._connections.fetch("schedules")]
 
     async def fire(self, tick: Tick) -> Receipt | None:
-        with contextlib.suppress(asyncpg.UniqueViolationError):  # this tick has run: nothing of ours is kept
+        with own_words(self._connections.url), contextlib.suppress(asyncpg.UniqueViolationError):
             return await self._fire(tick)
+        # This tick has run, and nothing of ours is kept; a schedule that still waits for it would wait for ever.
+        if tick.expected is not None:
+            await self._connections.fetch("advance_schedule", tick.name, tick.expected, tick.next_at, tick.at)
         return None
 
     async def _fire(self, tick: Tick) -> Receipt | None:

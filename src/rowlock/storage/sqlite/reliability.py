@@ -79,6 +79,8 @@ class Reliability:
     async def fire(self, tick: Tick) -> Receipt | None:
         with contextlib.suppress(_TickTaken):
             return await self._write(lambda connection, now: _fire(connection, now, tick))
+        # A schedule that still waits for a tick that has run would wait for ever.
+        await self._write(lambda connection, now: _advance(connection, tick))
         return None
 
     async def close_runs(self, limit: int) -> list[RunRecord]:
@@ -160,17 +162,23 @@ def _lock_record(row: Row) -> LockRecord:
 
 
 def _fire(connection: apsw.Connection, now: int, tick: Tick) -> Receipt | None:
-    at = {"name": tick.name, "at": micros(tick.at)}
-    if tick.expected is not None:
-        advance = {**at, "expected": micros(tick.expected), "next_at": micros(tick.next_at)}
-        if not run(connection, "advance_schedule", advance):
-            return None
+    if not _advance(connection, tick):
+        return None
     receipt = enqueue(ApswCaller(connection), [tick.job], now)[0] if tick.job is not None else None
     try:
-        run(connection, "add_run", {**at, "job_id": receipt and receipt.job_id, "now": now})
+        this = {"name": tick.name, "at": micros(tick.at), "job_id": receipt and receipt.job_id, "now": now}
+        run(connection, "add_run", this)
     except apsw.ConstraintError as error:
         raise _TickTaken from error
     return receipt
+
+
+def _advance(connection: apsw.Connection, tick: Tick) -> bool:
+    """Move the schedule on, where it is this tick's turn; whether the tick may fire."""
+    if tick.expected is None:
+        return True
+    times = {"at": micros(tick.at), "expected": micros(tick.expected), "next_at": micros(tick.next_at)}
+    return bool(run(connection, "advance_schedule", {"name": tick.name, **times}))
 
 
 def _close_runs(connection: apsw.Connection, limit: int) -> list[RunRecord]:

@@ -44,8 +44,10 @@ FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
 -- name: close_runs
 WITH ended AS (
     SELECT r.name, r.tick, f.status, f.started_at, f.finished_at, f.error
-    FROM (SELECT * FROM rowlock.schedule_runs WHERE ended_at IS NULL LIMIT $1) r
+    FROM rowlock.schedule_runs r
     CROSS JOIN LATERAL (SELECT * FROM rowlock.finished x WHERE x.job_id = r.job_id OFFSET 0) f
+    WHERE r.ended_at IS NULL
+    LIMIT $1
 )
 UPDATE rowlock.schedule_runs r
 SET status = CASE e.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed' ELSE 'cancelled' END,
