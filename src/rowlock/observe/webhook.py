@@ -13,6 +13,7 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 import ssl
 import time
@@ -29,6 +30,8 @@ URL_LENGTH_MAX = 2_000
 SECRET_BYTES = (24, 64)  # what the specification recommends
 _PREFIX = "whsec_"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_HOST = re.compile(rb"[\w.-]*|[0-9a-f:.]+", re.IGNORECASE)
+_PORTS = range(1, 65_536)
 _NEEDS_EXTRA = "webhooks need httpx: pip install 'rowlock[notify]'"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -39,7 +42,9 @@ async def post(url: str, secret: bytes, message_id: str, body: bytes, *, allow_p
 
     Raises NoticeFailed, which does not name the URL: it may hold a secret. The message id is the same at every attempt.
     """
-    target = _httpx().URL(url)
+    target = _parsed(url)
+    if target is None:
+        raise NoticeFailed("is not a URL")
     headers = {"Content-Type": "application/json", "User-Agent": "rowlock", **signed(secret, message_id, body)}
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -84,13 +89,11 @@ def decode_secret(secret: str) -> bytes:
 
 def check_url(url: str, *, allow_private: bool) -> None:
     """Raise a ValueError that says what is wrong with a webhook's URL, but not the URL."""
-    httpx = _httpx()
     if len(url) > URL_LENGTH_MAX:
         raise ValueError(f"is longer than {URL_LENGTH_MAX} characters")
-    try:
-        target = httpx.URL(url)
-    except (httpx.InvalidURL, ValueError):
-        raise ValueError("is not a URL") from None
+    target = _parsed(url)
+    if target is None:
+        raise ValueError("is not a URL")
     if target.scheme not in ("http", "https") or not target.raw_host:
         raise ValueError("is not an http:// or https:// URL with a host")
     literal = _literal(target.raw_host.decode("ascii"))
@@ -100,11 +103,8 @@ def check_url(url: str, *, allow_private: bool) -> None:
 
 def place(url: str) -> str:
     """A webhook for people: where it goes, without what may be secret in its path, query or user."""
-    try:
-        target = _httpx().URL(url)
-        return f"{target.scheme}://{target.netloc.decode('ascii')}/…"
-    except Exception:  # malformed in a way of its own
-        return "…"
+    target = _parsed(url)
+    return "…" if target is None else f"{target.scheme}://{target.netloc.decode('ascii')}/…"
 
 
 def is_public(address: Address) -> bool:
@@ -127,6 +127,15 @@ def refuse_private(addresses: list[Address]) -> None:
     for address in addresses:
         if not is_public(address):
             raise NoticeFailed("its host has a private address, which webhooks may not reach unless that is allowed")
+
+
+def _parsed(url: str) -> httpx.URL | None:
+    httpx = _httpx()
+    try:
+        found: httpx.URL = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return None
+    return found if _HOST.fullmatch(found.raw_host) and (found.port or 1) in _PORTS else None
 
 
 async def _resolved(target: httpx.URL) -> list[Address]:
