@@ -107,6 +107,18 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str
     return asked
 
 
+def no_dialling(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Addresses that are not of this machine are only noted, also when the guard is broken; returns them."""
+    dialled: list[str] = []
+
+    async def dial(target: object, addresses: list[object], headers: object, body: object) -> int:
+        dialled.extend(map(str, addresses))
+        return 204
+
+    monkeypatch.setattr(webhook, "_deliver", dial)
+    return dialled
+
+
 async def test_it_is_posted_as_json_and_signed_as_the_specification_says(receiver: Receiver) -> None:
     before = int(time.time())
     await webhook.post(receiver.url, KEY, ID, BODY, allow_private=True)
@@ -264,8 +276,10 @@ def test_an_address_that_is(address: str) -> None:
 @pytest.mark.parametrize("answer", [["10.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["8.8.8.8", "::1"], ["::ffff:10.0.0.1"]])
 async def test_one_private_address_of_a_name_is_enough(monkeypatch: pytest.MonkeyPatch, answer: list[str]) -> None:
     resolve_to(monkeypatch, answer)
+    dialled = no_dialling(monkeypatch)
     with pytest.raises(NoticeFailed, match="private address"):
         await webhook.post("https://hooks.test/", KEY, ID, BODY, allow_private=False)
+    assert dialled == []
 
 
 async def test_a_name_that_changes_its_mind_is_not_asked_again(
@@ -273,13 +287,7 @@ async def test_a_name_that_changes_its_mind_is_not_asked_again(
 ) -> None:
     # The public answer is checked; what would be private the next time is never seen.
     asked = resolve_to(monkeypatch, ["8.8.8.8"], ["127.0.0.1"])
-    dialled: list[str] = []
-
-    async def dial(target: object, addresses: list[object], headers: object, body: object) -> int:
-        dialled.extend(map(str, addresses))
-        return 204
-
-    monkeypatch.setattr(webhook, "_deliver", dial)
+    dialled = no_dialling(monkeypatch)
     await webhook.post(f"http://hooks.test:{receiver.port}/", KEY, ID, BODY, allow_private=False)
     assert (asked, dialled, receiver.requests) == (["hooks.test"], ["8.8.8.8"], [])
 
