@@ -296,7 +296,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked_under_the_hos
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook, "is_public", lambda address: str(address) == "127.0.0.1")
-    asked = resolve_to(monkeypatch, ["127.0.0.1"], ["10.255.255.1"])
+    asked = resolve_to(monkeypatch, ["127.0.0.1"], ["127.9.9.9"])
     await webhook.post(f"http://hooks.test:{receiver.port}/", KEY, ID, BODY, allow_private=False)
     assert receiver.requests[0][1]["host"] == f"hooks.test:{receiver.port}"
     assert asked[0] == "hooks.test"
