@@ -1,6 +1,6 @@
 """Rowlock: durable jobs on the database that you already run."""
 
-from rowlock.app import Handler, Rowlock
+from rowlock.app import Guard, Handler, Rowlock
 from rowlock.clock import FakeClock
 from rowlock.errors import (
     BadPayload,
@@ -11,6 +11,7 @@ from rowlock.errors import (
     JobNotFound,
     JobNotRetryable,
     LeaseLost,
+    NoticeFailed,
     Outcome,
     PayloadTooLarge,
     Permanent,
@@ -27,11 +28,14 @@ from rowlock.errors import (
     StoreUnavailable,
     UnknownJobType,
 )
+from rowlock.jobs.guard import Lock
 from rowlock.jobs.job import Job
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
+from rowlock.jobs.schedule import Missed, Schedule
 from rowlock.jobs.transaction import JobTransaction
 from rowlock.settings import Settings
 from rowlock.storage.records import CancelResult, JobRecord, Limit, Page, Receipt, Status
+from rowlock.storage.reliability import FailurePage, FailureRecord
 
 __all__ = [
     "Backoff",
@@ -39,7 +43,10 @@ __all__ = [
     "CancelResult",
     "DeadlineExceeded",
     "DuplicateJob",
+    "FailurePage",
+    "FailureRecord",
     "FakeClock",
+    "Guard",
     "Handler",
     "Job",
     "JobCancelled",
@@ -50,6 +57,9 @@ __all__ = [
     "JobTransaction",
     "LeaseLost",
     "Limit",
+    "Lock",
+    "Missed",
+    "NoticeFailed",
     "Outcome",
     "Page",
     "PayloadTooLarge",
@@ -61,6 +71,7 @@ __all__ = [
     "Retry",
     "Rowlock",
     "RowlockError",
+    "Schedule",
     "SchemaMissing",
     "SchemaTampered",
     "SchemaTooNew",

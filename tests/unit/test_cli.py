@@ -331,7 +331,8 @@ def test_migrate_says_what_it_did(cli: Cli) -> None:
 
 def test_prune_removes_what_the_settings_let_go(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.failed(2)
-    assert cli("prune") == "removed 0 succeeded, 0 failed, 0 cancelled\n"
+    nothing = "removed jobs: 0 succeeded, 0 failed, 0 cancelled\nremoved records: 0 failures, 0 locks, 0 runs\n"
+    assert cli("prune") == nothing
     kept = application.settings.model_copy(update={"keep_failed_count": 0})
     monkeypatch.setattr(application, "settings", kept)
     assert cli.json("prune") == {"removed": {"succeeded": 0, "failed": 2, "cancelled": 0}}

@@ -193,7 +193,7 @@ def test_an_empty_database_is_not_read_before_it_is_migrated(cli: Cli) -> None:
 def test_a_schema_of_a_newer_release_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert cli("enqueue", "healthPing")[0] == 0
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
-    connection.execute("UPDATE migrations SET number = 999")
+    connection.execute("UPDATE migrations SET number = number + 998")
     connection.close()
     for command in (("enqueue", "healthPing"), ("worker", "--drain"), ("migrate",)):
         code, message = cli(*command)

@@ -15,8 +15,8 @@ from rowlock.storage.sqlite.sql import SQL
 
 LONG = ("jobs", "ready", "delayed", "finished", "unique_keys", "j", "r", "d", "f", "u")
 READS_THROUGH = {
-    "queues": "counts every waiting job",
-    "counts": "counts every job",
+    "ended_runs": "reads the runs that are under way",
+    "runs": "reads the latest runs",
     "pick_queued": "sorts the waiting jobs, newest first",
     "pick_any": "filters the newest jobs",
 }

@@ -11,11 +11,24 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli import dead, doctor, enqueue, health, jobs, queues, store, up, worker
+from rowlock.cli import (
+    dead,
+    doctor,
+    enqueue,
+    failures,
+    health,
+    jobs,
+    metrics,
+    queues,
+    schedules,
+    store,
+    up,
+    worker,
+)
 from rowlock.cli.errors import reported
 
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
-for part in (up, worker, enqueue, jobs, dead, queues, store, health, doctor):
+for part in (up, worker, enqueue, jobs, dead, failures, schedules, queues, store, health, metrics, doctor):
     part.register(app)
 
 

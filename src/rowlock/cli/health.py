@@ -45,6 +45,7 @@ async def look(app: Rowlock, queues: list[QueueRecord]) -> dict[str, Any]:
 
     from rowlock.cli.output import iso
     from rowlock.cli.queues import queue_json
+    from rowlock.observe.health import failures
 
     state = await app.store.schema()
     counts = await app.store.counts()
@@ -67,11 +68,15 @@ async def look(app: Rowlock, queues: list[QueueRecord]) -> dict[str, Any]:
             warnings.append(f"queue {queue.name} is paused ({queue.ready:,} jobs are ready)")
         elif queue.ready and queue.name not in served:
             warnings.append(f"{queue.ready:,} jobs are ready on queue {queue.name} and no worker serves it")
+    failed = await failures(app.store)
+    if failed["failedLastHour"] >= app.settings.spike_threshold:
+        warnings.append(f"{failed['failedLastHour']:,} attempts failed in the last hour: see `rowlock failures list`")
     return {
         "status": "warning" if warnings else "ok",
         "database": app.store.url,
         "schema": {"current": state.current, "wanted": state.wanted},
         "jobs": {status.value: count for status, count in counts.items()},
+        "failures": failed,
         "queues": [queue_json(queue) for queue in queues],
         "workers": workers,
         "warnings": warnings,
@@ -86,6 +91,8 @@ def _show(found: dict[str, Any], queues: list[QueueRecord], out: Output) -> None
             "status": found["status"],
             "database": f"{found['database']} (schema {found['schema']['current']})",
             "jobs": ", ".join(f"{count:,} {status}" for status, count in found["jobs"].items()),
+            "failures": f"{found['failures']['failedLastHour']:,} in the last hour, "
+            f"{found['failures']['failedLast24h']:,} in the last day",
         }
     )
     rows = [

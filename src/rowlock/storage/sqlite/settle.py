@@ -33,6 +33,15 @@ _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, O
 
 def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
     """End these attempts; the jobs whose lease was lost stay as they are and are returned."""
+    tally = Tally()
+    lost = _settle(connection, now, owner, settlements, tally)
+    tally.write(ApswCaller(connection), now)
+    return lost
+
+
+def _settle(
+    connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
+) -> list[JobId]:
     by_lease: dict[int, dict[JobId, Settlement]] = defaultdict(dict)
     lost = []
     for settlement in settlements:
@@ -42,12 +51,10 @@ def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: 
         else:
             batch[settlement.job_id] = settlement
     # Nearly always one lease number for all, so one statement with the whole guard.
-    tally = Tally()
     for lease, batch in by_lease.items():
         ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
         _place(connection, now, [(row, batch.pop(row[0])) for row in ended], tally)
         lost.extend(batch)
-    tally.write(ApswCaller(connection), now)
     return lost
 
 
@@ -57,7 +64,6 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
     for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
         outcome = settlement.outcome
         change = tally[settlement.queue, settlement.type]
-        change.seconds += settlement.seconds
         change.failures += outcome in _FAILURES
         attempt -= outcome in _GIVEN_BACK
         deaths += outcome in _DEATHS
@@ -65,6 +71,8 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
             outcome = Outcome.FAILED
         elif cancel_requested and outcome > Outcome.CANCELLED:
             outcome = Outcome.CANCELLED  # whoever asked must not see it run again
+        if outcome not in _GIVEN_BACK:  # else the time is nobody's: no end that is counted has it
+            change.seconds += settlement.seconds
         if (failure := settlement.failure) is not None:
             failures.append(
                 {
@@ -157,7 +165,9 @@ def rescue(
         status = _STATUS.get(outcome, Status.QUEUED)
         rescued.append(Rescued(job_id, type, queue, owner, attempt, max_attempts, status))
     for owner, settlements in by_owner.items():
-        settle(connection, now, owner, settlements)
+        _settle(connection, now, owner, settlements, tally)
+    for change in tally.values():
+        change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and how long the handler ran is not known
     tally.write(ApswCaller(connection), now)
     return rescued
 

@@ -333,8 +333,10 @@ BEGIN
         INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, succeeded, failed, cancelled, failures, retries, seconds)
         SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
                count(*) FILTER (WHERE outcome = 1), count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
-               count(*) FILTER (WHERE said IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4), sum(seconds)
-        FROM found WHERE outcome <> 5 OR delay > 0 GROUP BY queue, type
+               count(*) FILTER (WHERE said IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4),
+               -- The time of an attempt that was given back is nobody's: no end that is counted has it.
+               coalesce(sum(seconds) FILTER (WHERE outcome NOT IN (5, 7)), 0)
+        FROM found WHERE outcome NOT IN (5, 7) OR delay > 0 GROUP BY queue, type
     )
     SELECT array_agg(job_id) INTO settled FROM found;
 

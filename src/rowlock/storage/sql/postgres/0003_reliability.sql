@@ -76,6 +76,7 @@ CREATE TABLE rowlock.schedule_runs (
     error       text,
     PRIMARY KEY (name, tick)                -- one tick, one run, however many machines
 );
+CREATE INDEX schedule_runs_in_time ON rowlock.schedule_runs (tick, name);
 CREATE INDEX schedule_runs_open ON rowlock.schedule_runs (job_id) WHERE ended_at IS NULL;
 CREATE INDEX schedule_runs_ended ON rowlock.schedule_runs (ended_at) WHERE ended_at IS NOT NULL;
 

@@ -35,6 +35,7 @@ CREATE TABLE schedule_runs (
     PRIMARY KEY (name, tick)                     -- one tick, one run, however many processes
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX schedule_runs_in_time ON schedule_runs (tick, name);
 CREATE INDEX schedule_runs_open ON schedule_runs (job_id) WHERE ended_at IS NULL;
 CREATE INDEX schedule_runs_ended ON schedule_runs (ended_at) WHERE ended_at IS NOT NULL;
 

@@ -47,7 +47,7 @@ VALUES (:name, :at, :job_id, :now, iif(:job_id IS NULL, 'missed', 'waiting'), ii
 
 -- name: ended_runs
 SELECT r.name, r.tick, r.job_id, f.outcome, r.enqueued_at, f.started_at, f.finished_at, f.error
-FROM schedule_runs r
+FROM schedule_runs r INDEXED BY schedule_runs_open
 CROSS JOIN jobs j ON j.id = r.job_id
 CROSS JOIN finished f ON f.seq = j.seq
 WHERE r.ended_at IS NULL
