@@ -53,6 +53,14 @@ class Holder:
 
 
 @dataclass(slots=True)
+class Failure:
+    job_id: JobId
+    attempts: int
+    final: bool
+    resolved: bool = False
+
+
+@dataclass(slots=True)
 class JobModel:
     now: datetime
     limits: dict[str, Limit]
@@ -62,6 +70,7 @@ class JobModel:
     paused_keys: dict[str, datetime] = field(default_factory=dict)
     seen: dict[WorkerId, datetime] = field(default_factory=dict)
     starts: list[tuple[str, datetime]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)  # these outlive their jobs
     _places: int = 0
 
     # -- producers ---------------------------------------------------------------------------------
@@ -131,16 +140,19 @@ class JobModel:
         lost = [end.job_id for end in ends if not self.owns(owner, end.job_id, end.lease)]
         for end in ends:
             if end.job_id not in lost:
-                self._end(self.jobs[end.job_id], Outcome(end.outcome), end.delay_seconds)
+                self._end(self.jobs[end.job_id], Outcome(end.outcome), end.delay_seconds, end.failure is not None)
         return lost
 
-    def _end(self, job: Job, outcome: Outcome, delay_seconds: float) -> None:
+    def _end(self, job: Job, outcome: Outcome, delay_seconds: float, failed: bool) -> None:
         job.owner = job.locked_at = job.progress = None
         job.attempts -= outcome in (Outcome.RELEASE, Outcome.SUSPECT)
         job.deaths += outcome in (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
         if job.cancel_requested and not outcome.final:
             outcome = Outcome.CANCELLED
         job.cancel_requested = False
+        if failed:
+            final = outcome.final and ENDS[outcome] is Status.FAILED
+            self.failures.append(Failure(job.new.id, job.attempts, final))
         if outcome.final:
             self._finish(job, ENDS[outcome])
             return
@@ -180,7 +192,8 @@ class JobModel:
         assert job.owner is not None
         owner, attempt = job.owner, job.attempts
         spent = attempt >= job.new.max_attempts
-        self._end(job, Outcome.FAILED if spent and not job.cancel_requested else Outcome.RETRY, delay_seconds)
+        outcome = Outcome.FAILED if spent and not job.cancel_requested else Outcome.RETRY
+        self._end(job, outcome, delay_seconds, failed=not job.cancel_requested)
         return Rescued(job_id, job.new.type, job.new.queue, owner, attempt, job.new.max_attempts, job.status)
 
     # -- operators ---------------------------------------------------------------------------------
@@ -211,6 +224,8 @@ class JobModel:
                 self._hold(unique, job_id)
         job.status, job.attempts, job.deaths, job.finished_at = Status.QUEUED, 0, 0, None
         job.available_at = self.now
+        for failure in self.failures:
+            failure.resolved |= failure.job_id == job_id
         return True
 
     def discard(self, job_id: JobId) -> None:
@@ -229,6 +244,14 @@ class JobModel:
 
     def counts(self) -> dict[Status, int]:
         return {status: sum(job.status is status for job in self.jobs.values()) for status in Status}
+
+    def totals(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        """By queue and type: how many wait or run, and how many came to each end."""
+        kinds: dict[tuple[str, str], list[Status | None]] = {}
+        for job in self.jobs.values():
+            kinds.setdefault((job.new.queue, job.new.type), []).append(job.status if job.status.final else None)
+        ends = (None, Status.SUCCEEDED, Status.FAILED, Status.CANCELLED)
+        return {kind: tuple(found.count(end) for end in ends) for kind, found in kinds.items()}
 
     def agrees(self, claims: Sequence[Claimed], taken: Sequence[Job]) -> bool:
         """Whether a store's answer to a claim is the model's."""

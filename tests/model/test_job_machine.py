@@ -32,6 +32,7 @@ from rowlock.ids import uuid7
 from rowlock.storage.base import Store
 from rowlock.storage.records import (
     Claimed,
+    Failed,
     Held,
     JobFilter,
     JobId,
@@ -47,6 +48,7 @@ from rowlock.storage.records import (
     UniqueKey,
     WorkerId,
 )
+from rowlock.storage.reliability import FailureFilter
 
 T = TypeVar("T")
 QUEUES = ("mail", "sync")
@@ -55,6 +57,7 @@ STRANGER = CAT
 LIMITS = {limit.name: limit for limit in (Limit("api", concurrency=1), Limit("calls", rate=2, per_seconds=40))}
 JOBS_MAX = 40  # in one run, so that looking at all of them stays cheap
 DAY_SECONDS = 86_400
+FAILING = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
 
 queues = st.sampled_from(QUEUES)
 owners = st.sampled_from(WORKERS)
@@ -99,6 +102,7 @@ class JobMachine(RuleBasedStateMachine):
         self.run(self.store.define_limits(list(LIMITS.values())))
         self.model = JobModel(self.clock.now(), LIMITS)
         self.highest_lease: Counter[JobId] = Counter()
+        self.queue_of: dict[JobId, str] = {}
         return self._enqueue([new_job(queue=queue, max_attempts=most, limit_key=key) for queue, most, key in given])
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -110,6 +114,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(
         target=jobs,
         queue=queues,
+        type=st.sampled_from(["send", "read"]),
         priority=st.sampled_from([100, 100, -1]),
         delay=delays,
         max_attempts=st.integers(1, 3),
@@ -120,6 +125,7 @@ class JobMachine(RuleBasedStateMachine):
     def enqueue(
         self,
         queue: str,
+        type: str,
         priority: int,
         delay: float,
         max_attempts: int,
@@ -130,6 +136,7 @@ class JobMachine(RuleBasedStateMachine):
         batch = [
             new_job(
                 queue=queue,
+                type=type,
                 priority=priority,
                 delay_seconds=float(delay),
                 max_attempts=max_attempts,
@@ -141,6 +148,7 @@ class JobMachine(RuleBasedStateMachine):
         return self._enqueue(batch)
 
     def _enqueue(self, batch: list[NewJob]) -> Any:
+        self.queue_of |= {job.id: job.queue for job in batch}
         receipts = self.run(self.store.enqueue(batch))
         assert receipts == [self.model.enqueue(job) for job in batch]
         return multiple(*(job.id for job in batch))
@@ -157,6 +165,7 @@ class JobMachine(RuleBasedStateMachine):
         seconds = 50.0 if policy == "window" else None
         unique = UniqueKey(key, seconds, policy == "while_active", on_conflict)
         job = new_job(queue=queue, unique=unique)
+        self.queue_of[job.id] = queue
         expected = self.model.enqueue(job)
         if expected.created or on_conflict is OnConflict.RETURN_EXISTING:
             assert self.run(self.store.enqueue([job])) == [expected]
@@ -211,18 +220,31 @@ class JobMachine(RuleBasedStateMachine):
         job = self.model.jobs.get(job_id)
         owner, lease = (ANN, 1) if job is None else (job.owner or ANN, job.lease)
         for someone, number in ((owner, lease - 1), (owner, lease + 1), (STRANGER, lease)):
-            assert self.run(self.store.settle(someone, [Settlement(job_id, number, outcome)])) == [job_id]
+            end = Settlement(job_id, number, outcome, failure=Failed(uuid7(), "{}", None))
+            assert self.run(self.store.settle(someone, [end])) == [job_id]
             assert self.run(self.store.progress(someone, [Progress(job_id, number, 99, None)])) == [job_id]
 
     def _settle(
         self, owner: WorkerId, held: list[tuple[Claimed, WorkerId]], outcomes: list[Outcome], delay: float
     ) -> None:
         ends = [
-            Settlement(claimed.id, claimed.lease, self._allowed(claimed, outcome), delay_seconds=float(delay))
+            self._settlement(claimed, self._allowed(claimed, outcome), delay)
             for (claimed, _), outcome in zip(held, outcomes, strict=False)
         ]
         lost = self.run(self.store.settle(owner, ends))
         assert sorted(lost) == sorted(self.model.settle(owner, ends))
+
+    def _settlement(self, claimed: Claimed, outcome: Outcome, delay: float) -> Settlement:
+        return Settlement(
+            claimed.id,
+            claimed.lease,
+            outcome,
+            delay_seconds=float(delay),
+            error="no",
+            type=claimed.type,
+            queue=self.queue_of[claimed.id],
+            failure=Failed(uuid7(), claimed.payload, None) if outcome in FAILING else None,
+        )
 
     def _allowed(self, claimed: Claimed, outcome: Outcome) -> Outcome:
         """What an engine would say: it does not ask for another attempt when there is none."""
@@ -288,7 +310,7 @@ class JobMachine(RuleBasedStateMachine):
                 self.model.discard(job_id)
 
     @rule(
-        verb=st.sampled_from(["retry", "prune", "pause", "resume", "pause_key"]),
+        verb=st.sampled_from(["retry", "prune", "pause", "resume", "pause_key", "fold"]),
         status=st.sampled_from(Status),
         queue=queues,
         key=st.sampled_from(["api", "api:a", "calls", "free"]),
@@ -306,6 +328,8 @@ class JobMachine(RuleBasedStateMachine):
         elif verb == "resume":
             self.run(self.store.resume(queue))
             self.model.paused.discard(queue)
+        elif verb == "fold":
+            self.run(self.store.fold(3))
         else:
             self.run(self.store.pause_key(key, seconds))
             until = self.clock.now() + timedelta(seconds=seconds)
@@ -350,6 +374,18 @@ class JobMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_the_models(self) -> None:
         assert self.run(self.store.counts()) == self.model.counts()
+
+    @invariant()
+    def totals_are_the_models(self) -> None:
+        totals = {(one.queue, one.type): one[2:] for one in self.run(self.store.totals())}
+        assert {kind: numbers for kind, numbers in totals.items() if any(numbers)} == self.model.totals()
+
+    @invariant()
+    def failures_are_the_models(self) -> None:
+        page = self.run(self.store.failures(FailureFilter(), 1_000))
+        assert page.next_cursor is None
+        found = Counter((f.job_id, f.attempts, f.is_final_attempt, f.resolved_at is not None) for f in page.failures)
+        assert found == Counter((f.job_id, f.attempts, f.final, f.resolved) for f in self.model.failures)
 
     @invariant()
     def queues_are_the_models(self) -> None:
