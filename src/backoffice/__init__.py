@@ -1,37 +1,30 @@
-"""The reference application, on Rowlock's public names only; `rowlock` runs it unless told otherwise."""
+"""The reference application, on Rowlock's public names only; `rowlock` runs it unless told otherwise.
 
-from __future__ import annotations
+| job                        | criticality | guard              | scope                                |
+| -------------------------- | ----------- | ------------------ | ------------------------------------ |
+| `generateMonthlySnapshots` | critical    | `monthly_snapshot` | `<companyId>:<amendedMonth or full>` |
+| `updateReports`            | critical    | `monthly_report`   | `<companyId>:<start>_<end>`          |
+| `batchRecalc`              | critical    | `batch_recalc`     | `<companyId>:<start>_<end>`          |
+| `generateAIInsights`       | medium      | `ai_insights`      | `<companyId>:<YYYY-MM-DD>`           |
+| `sendNotifications`        | low         |                    |                                      |
+| `healthPing`               | diagnostic  |                    |                                      |
 
-import asyncio
-import os
-from datetime import UTC, datetime
-from typing import Annotated, Any
+What is guarded and was completed is skipped when it is asked for again with the same payload; whoever has changed the
+data says so with another `dataVersion`.
+"""
 
-from pydantic import Field
+from backoffice import diagnostics, insights, notifications, reports, snapshots
+from backoffice.application import QUEUE, Criticality, app
+from backoffice.tables import ensure_tables
 
-from rowlock import Job, Rowlock
-
-QUEUE = "ai-cfo-jobs"
-_STEP_SECONDS = 0.5
-
-app = Rowlock()
-if "WORKER_QUEUE_NAME" not in os.environ:
-    app.settings = app.settings.model_copy(update={"queue": QUEUE})
-
-
-@app.job("healthPing")
-async def health_ping(job: Job) -> dict[str, Any]:
-    """Diagnostic: proves that a worker takes jobs and that their results are recorded."""
-    return {"pong": True, "at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
-
-
-@app.job("demo.sleep")
-async def demo_sleep(job: Job, seconds: Annotated[float, Field(ge=0, le=3_600)] = 1.0) -> dict[str, Any]:
-    """For trying things out: takes this long, and reports its progress on the way."""
-    slept = 0.0
-    while slept < seconds:
-        step = min(_STEP_SECONDS, seconds - slept)
-        await asyncio.sleep(step)
-        slept += step
-        job.progress(int(100 * slept / seconds), f"slept {slept:.1f} of {seconds:.1f} s")
-    return {"slept": slept}
+__all__ = [
+    "QUEUE",
+    "Criticality",
+    "app",
+    "diagnostics",
+    "ensure_tables",
+    "insights",
+    "notifications",
+    "reports",
+    "snapshots",
+]

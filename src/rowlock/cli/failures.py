@@ -46,6 +46,7 @@ def list_(
     database: options.Database = None,
     json: options.Json = False,
 ) -> int:
+    from rowlock.cli.output import iso
     from rowlock.cli.session import command
 
     async def work(app: Rowlock, out: Output) -> None:
@@ -65,7 +66,7 @@ def list_(
             out.json({"failures": [failure_json(f, app) for f in page.failures], "nextCursor": page.next_cursor})
             return
         rows = [
-            (f.id, f.job_name, f"{f.attempts}/{f.max_attempts}", _state(f), f.first_failed_at, f.failed_reason)
+            (f.id, f.job_name, f"{f.attempts}/{f.max_attempts}", _state(f), iso(f.first_failed_at), f.failed_reason)
             for f in page.failures
         ]
         out.table(("id", "job", "attempt", "state", "failed at", "reason"), rows, "no failures match")

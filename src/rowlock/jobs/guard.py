@@ -112,13 +112,13 @@ class Lock:
             self._answer = await g.store.take_lock(self.key, self._hash, self._holder, g.stale_seconds)
         except StoreError as error:
             g.measures.add("lock", {"job_key": self.key.job_key, "outcome": "failed_open"})
-            g.log.error("lock.failed_open", key=self._name, holder=self._holder, reason=str(error))
+            g.log.error("lock.failed_open", lock=self._name, holder=self._holder, reason=str(error))
             return self
         g.measures.add("lock", {"job_key": self.key.job_key, "outcome": self._answer.verdict.value})
         if self._answer.verdict is LockVerdict.TAKE_OVER:
-            g.log.warning("lock.taken_over", key=self._name, holder=self._holder, last=self._answer.holder)
+            g.log.warning("lock.taken_over", lock=self._name, holder=self._holder, last=self._answer.holder)
         elif self.skipped:
-            g.log.info("lock.skipped", key=self._name, holder=self._answer.holder, reason=self.reason)
+            g.log.info("lock.skipped", lock=self._name, holder=self._answer.holder, reason=self.reason)
         return self
 
     async def __aexit__(
@@ -130,11 +130,11 @@ class Lock:
         try:
             kept = await g.store.end_lock(self.key, self._answer.token, completed=error is None)
         except StoreError as failed:
-            g.log.error("lock.not_ended", key=self._name, holder=self._holder, reason=str(failed))
+            g.log.error("lock.not_ended", lock=self._name, holder=self._holder, reason=str(failed))
             return
         if not kept:
             g.measures.add("lock", {"job_key": self.key.job_key, "outcome": "lost"})
-            g.log.warning("lock.lost", key=self._name, holder=self._holder, reason="it was stale and was taken over")
+            g.log.warning("lock.lost", lock=self._name, holder=self._holder, reason="it was stale and was taken over")
 
     @property
     def _name(self) -> str:

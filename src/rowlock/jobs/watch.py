@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
+from rowlock.errors import RowlockError
 from rowlock.jobs.engine import Engine
 
 HOUR_SECONDS = 3_600
@@ -20,14 +22,33 @@ class Watch:
     def __init__(self, engine: Engine, log: Any) -> None:
         self._engine = engine
         self._log = log
-        self._checked_at = 0.0
+        self._checked_at = -_CHECK_SECONDS
+        self._unseen = False  # something failed since the last check began
+        self._checking: asyncio.Task[None] | None = None
 
-    async def on_failure(self) -> None:
-        """A job has failed for good: look, unless that was done a moment ago."""
-        now = time.monotonic()
-        if now - self._checked_at >= _CHECK_SECONDS:
-            self._checked_at = now
-            await self.check()
+    def on_failure(self) -> None:
+        """A job has failed for good: look soon; failures that come together share a look."""
+        self._unseen = True
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check_soon())
+
+    async def _check_soon(self) -> None:
+        while self._unseen:
+            await asyncio.sleep(max(0.0, self._checked_at + _CHECK_SECONDS - time.monotonic()))
+            self._unseen, self._checked_at = False, time.monotonic()
+            try:
+                await self.check()
+            except RowlockError as error:
+                self._log.warning("watch.delayed", reason=str(error))
+
+    async def close(self) -> None:
+        """What has failed is looked at before the process ends."""
+        if self._checking is not None and not self._checking.done():
+            self._checked_at = -_CHECK_SECONDS
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+            if self._unseen:
+                await self._check_soon()
 
     async def check(self) -> None:
         """Raise or end the alert of each queue, and see that deaths are told."""

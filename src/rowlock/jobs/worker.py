@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rowlock.errors import RowlockError, SettingsError, StoreError
+from rowlock.errors import SettingsError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
@@ -54,7 +54,6 @@ class WorkerProcess:
             engine.store, self.record.id, engine.settings.settle_max, self._log, engine.measures, self._after_batch
         )
         self._failures = Watch(engine, self._log)
-        self._looking: asyncio.Task[None] | None = None
         guarding = Guarding(
             engine.store, engine.settings.lock_stale_minutes * 60, engine.redact, engine.measures, self._log
         )
@@ -175,11 +174,13 @@ class WorkerProcess:
                 await self._settler.flushed()
                 if self._hint is not None:
                     await asyncio.wait([self._hint])
+                await self._failures.close()
                 await flush(self._engine)
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
             self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
-        others += [task for task in (self._hint, self._looking) if task is not None]
+        if self._hint is not None:
+            others.append(self._hint)
         for task in (*feeds, *others):
             task.cancel()
         await asyncio.gather(*feeds, *others, return_exceptions=True)
@@ -269,8 +270,8 @@ class WorkerProcess:
     def _after_batch(self, batch: list[Settlement]) -> None:
         """Some jobs were settled: what a limit held back may go now, and what waits again has a time."""
         outcomes = {settlement[2] for settlement in batch}
-        if Outcome.FAILED in outcomes and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_at_failures())
+        if Outcome.FAILED in outcomes:
+            self._failures.on_failure()
         if max(outcomes) > Outcome.CANCELLED:
             self._rested.set()
             self._hint = asyncio.create_task(self._tell_others())
@@ -278,12 +279,6 @@ class WorkerProcess:
             lane.tell_started()
             if lane.fruitless:
                 lane.wake()
-
-    async def _look_at_failures(self) -> None:
-        try:
-            await self._failures.on_failure()
-        except RowlockError as error:
-            self._log.warning("watch.delayed", reason=str(error))
 
     async def _tell_measures(self) -> None:
         """Hand what was measured to the store, now and then."""

@@ -33,7 +33,7 @@ async def queue_health(store: Store, settings: Settings, queue: str) -> dict[str
     found = next((record for record in await store.queues() if record.name == queue), None)
     mine = [total for total in await store.totals() if total.queue == queue]
     failed = await failures(store, queue)
-    oldest = found and found.oldest_ready_seconds
+    oldest = None if found is None else found.oldest_ready_seconds
     return {
         "queueName": queue,
         "resilientMode": settings.resilient,

@@ -1,0 +1,40 @@
+"""Notifications: an outbox. What is written here is sent by whoever reads it, and marked as sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backoffice.application import CompanyId, Criticality, app
+from backoffice.tables import ensure_tables, sql
+from rowlock import Job
+
+
+@app.job("sendNotifications", priority=Criticality.LOW.value)
+async def send_notifications(
+    job: Job,
+    companyId: CompanyId,
+    message: Annotated[str, Field(min_length=1, max_length=4_000)],
+    channel: Literal["inApp", "email", "slack"] = "inApp",
+    recipient: Annotated[str, Field(min_length=1, max_length=320)] | None = None,
+) -> None:
+    """Put one message into the outbox: once, however often the job is tried."""
+    async with job.transaction() as tx:
+        await ensure_tables(tx)
+        created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        await tx.execute(
+            sql(
+                tx,
+                "INSERT INTO notifications (job_id, company_id, channel, recipient, message, created_at) "
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (job_id) DO NOTHING",
+            ),
+            job.id,
+            companyId,
+            channel,
+            recipient,
+            message,
+            created_at,
+        )
+        tx.result = {"channel": channel, "recipient": recipient}

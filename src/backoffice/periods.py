@@ -1,0 +1,38 @@
+"""Months and periods: which months there are, and what a year's budget is in each."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from rowlock import Permanent
+
+PERIOD_MONTHS_MAX = 600
+
+
+def months_of(start: str, end: str) -> list[str]:
+    """The months that a period touches, both ends included; a period that is none is never tried again."""
+    first, last = _number(start), _number(end)
+    if end < start:
+        raise Permanent(f"the period ends on {end}, before it starts on {start}")
+    if last - first >= PERIOD_MONTHS_MAX:
+        raise Permanent(f"the period {start} to {end} has {last - first + 1} months, the limit is {PERIOD_MONTHS_MAX}")
+    return [f"{number // 12:04}-{number % 12 + 1:02}" for number in range(first, last + 1)]
+
+
+def share_cents(year_cents: int, month: str) -> int:
+    """What a month has of a year's budget: a twelfth, in whole cents, and all twelve are the year's budget exactly."""
+    number = int(month[5:7])
+    return year_cents * number // 12 - year_cents * (number - 1) // 12
+
+
+def days_before(day: str, days: int) -> str:
+    """The day so many days earlier, or the first there is."""
+    return date.fromordinal(max(1, date.fromisoformat(day).toordinal() - days)).isoformat()
+
+
+def days_between(earlier: str, later: str) -> int:
+    return (date.fromisoformat(later) - date.fromisoformat(earlier)).days
+
+
+def _number(day: str) -> int:
+    return int(day[:4]) * 12 + int(day[5:7]) - 1

@@ -1,0 +1,163 @@
+"""The watch: one line per spike, and staff told of deaths."""
+
+from __future__ import annotations
+
+import asyncio
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import orjson
+import pytest
+
+from engine.conftest import MakeApp
+from engine.running import Log, drain, soon
+from rowlock import FakeClock, Job, Permanent, Rowlock, Status
+from rowlock.jobs.watch import NOTICE_QUEUE, NOTICE_TYPE, Watch
+from rowlock.observe import logs
+from rowlock.storage.base import Store
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def declare(app: Rowlock) -> None:
+    @app.job("fails")
+    async def fails(job: Job, number: int) -> None:
+        raise Permanent("no")
+
+
+async def fail(app: Rowlock, count: int) -> None:
+    await app.enqueue_many([("fails", {"number": number}) for number in range(count)])
+    await drain(app, "default")
+
+
+def watch(app: Rowlock) -> Watch:
+    return Watch(app.engine, logs.get())
+
+
+async def test_failures_below_the_threshold_are_no_spike(app: Rowlock, log: Log) -> None:
+    declare(app)
+    await fail(app, 9)
+    await watch(app).check()
+    assert log.of("queue.failure_spike") == []
+
+
+async def test_a_spike_is_told_once_with_the_shape_that_is_known_and_once_when_it_is_over(
+    app: Rowlock, log: Log, clock: FakeClock
+) -> None:
+    declare(app)
+    await fail(app, 12)
+    await fail(app, 5)
+    await watch(app).check()
+    (line,) = log.of("queue.failure_spike")
+    assert line["level"] == "error"
+    told = {name: line[name] for name in ("type", "threshold", "queueName")}
+    assert told == {"type": "QUEUE_FAILURE_SPIKE", "threshold": 10, "queueName": "default"}
+    assert line["failedLastHour"] >= 10
+    clock.advance(3_700)
+    await watch(app).check()
+    await watch(app).check()
+    (over,) = log.of("queue.failure_spike_over")
+    assert over["failedLastHour"] == 0
+    await fail(app, 10)
+    assert len(log.of("queue.failure_spike")) == 2
+
+
+async def test_a_worker_looks_by_itself_when_jobs_fail(app: Rowlock, log: Log) -> None:
+    declare(app)
+    await fail(app, 30)
+    assert len(log.of("queue.failure_spike")) == 1
+
+
+async def test_of_many_who_look_at_once_one_tells(make_app: MakeApp, log: Log) -> None:
+    apps = [await make_app() for _ in range(4)]
+    for app in apps:
+        declare(app)
+    await fail(apps[0], 10)
+    await asyncio.gather(*(watch(app).check() for app in apps))
+    assert len(log.of("queue.failure_spike")) == 1
+
+
+@pytest.fixture
+def hook() -> object:
+    """A web hook on loopback, and what it was sent."""
+    received: list[dict[str, object]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            received.append(orjson.loads(body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", received
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def telling(make_app: MakeApp, url: str) -> Rowlock:
+    app = await make_app(webhook_urls=url, webhook_secret=SECRET, webhook_allow_private=True)
+    declare(app)
+    return app
+
+
+async def test_many_deaths_are_one_message(
+    make_app: MakeApp, clock: FakeClock, store: Store, hook: tuple[str, list[dict[str, object]]]
+) -> None:
+    url, received = hook
+    app = await telling(make_app, url)
+    await fail(app, 300)
+    await watch(app).notices()
+    clock.advance(11)
+    await soon(drain(app, NOTICE_QUEUE))
+    assert len(received) == 1
+    assert not await store.unsaid_deaths()
+    await watch(app).notices()  # nothing new: nothing is said
+    clock.advance(400)
+    await drain(app, NOTICE_QUEUE)
+    assert len(received) == 1
+
+
+async def test_messages_do_not_come_faster_than_the_setting(
+    make_app: MakeApp, clock: FakeClock, hook: tuple[str, list[dict[str, object]]]
+) -> None:
+    url, received = hook
+    app = await telling(make_app, url)
+    for _ in range(5):
+        await fail(app, 2)
+        await watch(app).notices()
+        clock.advance(15)
+        await drain(app, NOTICE_QUEUE)
+    assert len(received) == 1
+    clock.advance(300)
+    await watch(app).notices()
+    clock.advance(15)
+    await drain(app, NOTICE_QUEUE)
+    assert len(received) == 2
+
+
+async def test_a_target_that_is_away_is_tried_again_and_blocks_nothing(
+    make_app: MakeApp, clock: FakeClock, store: Store
+) -> None:
+    app = await telling(make_app, "http://127.0.0.1:9/")
+    await fail(app, 1)
+    await watch(app).notices()
+    clock.advance(11)
+    await drain(app, NOTICE_QUEUE)
+    (notice,) = (await app.jobs(type=NOTICE_TYPE)).jobs
+    assert notice.status is Status.QUEUED
+    assert "127.0.0.1" in (notice.error or "")
+    await fail(app, 1)
+    assert (await app.jobs(type="fails")).jobs[0].status is Status.FAILED
+
+
+async def test_without_targets_nobody_is_told(app: Rowlock) -> None:
+    declare(app)
+    await fail(app, 1)
+    await watch(app).notices()
+    assert (await app.jobs(type=NOTICE_TYPE)).jobs == []
