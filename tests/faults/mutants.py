@@ -152,7 +152,22 @@ def rescue_is_free() -> None:
     sqlite_settle.rescue = rescue
 
 
+def free_ticks() -> None:
+    """A schedule moves on whoever else has moved it."""
+    named: Any = statements("postgres")
+    named["advance_schedule"] = named["advance_schedule"].replace("AND next_at = $2", "AND $2::timestamptz IS NOT NULL")
+
+
 _MUTANTS = {
     change.__name__: change
-    for change in (early_ack, keyless, release_counts, no_rescue, settle_by_id, rescue_is_free, session_state)
+    for change in (
+        early_ack,
+        free_ticks,
+        keyless,
+        release_counts,
+        no_rescue,
+        settle_by_id,
+        rescue_is_free,
+        session_state,
+    )
 }
