@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from office_rig import Office
 
 import backoffice
 from backoffice import insights
-from rowlock import Status
+from backoffice.tables import TABLES, one_at_a_time
+from rowlock import Job, Status
 from rowlock.storage.base import Store
 from rowlock.testing import JobsFailed, assert_enqueued, assert_not_enqueued, drain
 
@@ -161,25 +163,60 @@ async def test_a_ping_is_answered(office: Office) -> None:
 
 async def test_critical_jobs_go_before_the_others(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(office.app, "settings", office.app.settings.model_copy(update={"concurrency": 1}))
-    await office.app.enqueue("healthPing")
-    await office.app.enqueue("sendNotifications", {"companyId": "acme", "message": "hi"})
-    await office.app.enqueue("generateAIInsights", {"companyId": "acme", "date": DAY})
-    await office.app.enqueue("generateMonthlySnapshots", {"companyId": "acme"})
-    ran = await drain(office.app)
-    order = [job.type for job in sorted(ran, key=lambda job: job.priority)]
-    assert order == ["generateMonthlySnapshots", "generateAIInsights", "sendNotifications", "healthPing"]
-    assert len({job.priority for job in ran}) == 4
+    ping = await office.app.enqueue("healthPing")
+    note = await office.app.enqueue("sendNotifications", {"companyId": "acme", "message": "hi"})
+    insight = await office.app.enqueue("generateAIInsights", {"companyId": "acme", "date": DAY})
+    snapshot = await office.app.enqueue("generateMonthlySnapshots", {"companyId": "acme"})
+    started: list[str] = []
+    begin = Job.__init__
+
+    def watched(job: Job, claimed: Any, context: Any) -> None:
+        begin(job, claimed, context)
+        started.append(job.id)
+
+    monkeypatch.setattr(Job, "__init__", watched)
+    await drain(office.app)
+    assert started == [snapshot.job_id, insight.job_id, note.job_id, ping.job_id]
 
 
-async def test_the_tables_are_made_once_by_many_at_once(store: Store, office: Office) -> None:
+async def test_the_tables_are_made_by_many_at_once(store: Store, office: Office) -> None:
+    async with store.transaction() as tx:
+        for table in TABLES:
+            await tx.execute(f"DROP TABLE IF EXISTS {table}")
+
     async def make() -> None:
         async with store.transaction() as tx:
-            for table in ("insights", "reports"):
-                await tx.execute(f"DROP TABLE IF EXISTS {table}") if first else None
             await backoffice.ensure_tables(tx)
 
-    first = True
-    await make()
-    first = False
-    await asyncio.gather(*(make() for _ in range(4)))
-    assert await office.fetch("SELECT count(*) FROM insights") == [(0,)]
+    await asyncio.gather(*(make() for _ in range(8)))
+    for table in TABLES:
+        assert await office.fetch(f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+async def test_what_is_older_does_not_overwrite_what_is_newer(store: Store, office: Office) -> None:
+    await office.payable("1", 100, "2026-01-05")
+    order: list[str] = []
+
+    async def write(name: str, entered: asyncio.Event, go_on: asyncio.Event) -> None:
+        async with store.transaction() as tx:
+            await one_at_a_time(tx, "acme")
+            order.append(f"{name} in")
+            entered.set()
+            await go_on.wait()
+            order.append(f"{name} out")
+
+    inside, leave, later, free = (asyncio.Event() for _ in range(4))
+    free.set()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(write("first", inside, leave))
+        await inside.wait()
+        tasks.create_task(write("second", later, free))
+        if "postgres" in store.url:
+            while not await _waiting(office):
+                await asyncio.sleep(0.001)
+        leave.set()
+    assert order == ["first in", "first out", "second in", "second out"]
+
+
+async def _waiting(office: Office) -> bool:
+    return bool(await office.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
