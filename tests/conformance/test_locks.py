@@ -106,6 +106,15 @@ async def test_of_twenty_who_ask_at_once_one_proceeds(
     assert {answer.token for answer in answers} == {found.token}
 
 
+async def test_a_stale_lock_is_taken_over_by_one_of_many_again_and_again(
+    store: Store, other: Store, clock: FakeClock
+) -> None:
+    for number in range(40):  # so often that two would meet between judging and taking
+        clock.advance(STALE_SECONDS + 1)
+        answers = await asyncio.gather(*(ask((store, other)[n % 2], f"asker {number}.{n}") for n in range(8)))
+        assert sum(answer.verdict.go for answer in answers) == 1
+
+
 async def test_a_lock_is_not_stale_a_moment_too_early(store: Store, clock: FakeClock) -> None:
     await ask(store)
     clock.advance(STALE_SECONDS - 0.001)
