@@ -18,7 +18,7 @@ from pathlib import Path
 
 from faults import mutants
 from faults.journal import Journal
-from rowlock import Backoff, Job, RateLimited, Rowlock
+from rowlock import Backoff, Job, Permanent, RateLimited, Rowlock
 from rowlock.settings import Settings
 
 SLICE_SECONDS = 0.01
@@ -85,6 +85,18 @@ async def padded(job: Job, text: str) -> None:
     journal.write("end", job.id, job.lease, job.attempt)
 
 
+async def guarded(job: Job, seconds: float = 0.0) -> dict[str, str]:
+    """Work that one at a time may do."""
+    with noted(job):
+        await asyncio.sleep(seconds)
+    return {"done by": job.id}
+
+
+async def fails(job: Job) -> None:
+    """At once, and for good."""
+    raise Permanent("it always does")
+
+
 async def die(job: Job, how: str) -> None:
     """Takes its process, or the whole tree, along."""
     journal.write("start", job.id, job.lease, job.attempt)
@@ -130,6 +142,8 @@ def make_app(settings: Settings | None = None) -> Rowlock:
     for handler in (nap, plain, stubborn, hold, noop, tick, padded):
         made.job(handler.__name__, retry=many)(handler)
     made.job("die")(die)
+    made.job("fails")(fails)
+    made.job("guarded", retry=many, guard=made.guard("work", "one"))(guarded)
     made.job("throttled", limit="far", retry=many)(throttled)
     return made
 

@@ -1,0 +1,82 @@
+"""Guards and failure records under attack: a holder that stands still, a table that is gone, a hundred thousand failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from faults.databases import Database, PostgresDatabase
+from faults.processes import Fleet
+from faults.producer import Producer
+from faults.until import until
+
+# A job keeps its lease while its worker stands still; its lock goes stale.
+STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOCK_STALE_MINUTES": "0.02"}
+
+
+def results(database: Database, job_ids: list[str]) -> list[dict[str, object] | None]:
+    found = dict(database.rows("SELECT id, result FROM {}all_jobs"))
+    return [json.loads(text) if isinstance(text := found[job_id], str) else text for job_id in job_ids]
+
+
+def test_a_holder_that_stood_still_past_the_limit_cannot_say_that_its_work_is_done(
+    database: Database, fleet: Fleet, figure: Callable[[str], None]
+) -> None:
+    sleeper = fleet.worker(database, **STALE)
+    with Producer(database, STALE) as producer:
+        (first,) = producer.put("guarded", 1, seconds=0.5)
+        until(lambda: fleet.journal.jobs("start"), 20, sleeper.tail)
+        sleeper.pause()
+        until(database.writable, 20, "nobody holds the write lock")
+        other = fleet.worker(database, **STALE)
+        (second,) = producer.put("guarded", 1)
+        until(lambda: results(database, [second]) != [None], 20, other.tail)
+        assert results(database, [second]) == [{"skipped": True, "reason": "already_running"}]
+        taken: list[str] = []
+        while not taken:  # until the lock is stale
+            (third,) = producer.put("guarded", 1)
+            until(lambda: results(database, [third]) != [None], 20, other.tail)  # noqa: B023
+            taken = [third] if results(database, [third]) == [{"done by": third}] else []
+        ((token, status),) = database.rows("SELECT token, status FROM {}job_idempotency_locks")
+        sleeper.resume()
+        until(lambda: results(database, [first]) != [None], 20, sleeper.tail)
+    until(lambda: sleeper.events("lock.lost"), 10, sleeper.tail)
+    figure(f"guard {database.kind}: taken over with token {token}")
+    assert status == "completed"
+    assert database.rows("SELECT token, status FROM {}job_idempotency_locks") == [(token, "completed")]
+
+
+def test_work_goes_on_when_the_table_of_locks_is_gone(postgres_database: PostgresDatabase, fleet: Fleet) -> None:
+    postgres_database.run("ALTER TABLE rowlock.job_idempotency_locks RENAME TO elsewhere")
+    tree = fleet.worker(postgres_database)
+    with Producer(postgres_database) as producer:
+        (job_id,) = producer.put("guarded", 1)
+        until(lambda: results(postgres_database, [job_id]) != [None], 20, tree.tail)
+    assert results(postgres_database, [job_id]) == [{"done by": job_id}]
+    assert tree.events("lock.failed_open")
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        pytest.param(3_000, id="short"),
+        pytest.param(100_000, id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_failures_are_pruned_while_jobs_run(
+    database: Database, fleet: Fleet, failures: int, figure: Callable[[str], None]
+) -> None:
+    """Retention of nothing, applied all the time: every job fails once, is recorded, and nothing waits for the other."""
+    pruning = {"JOB_DLQ_RETENTION_DAYS": "0", "ROWLOCK_PRUNE_MINUTES": "0.002", "ROWLOCK_PRUNE_BATCH": "500"}
+    trees = [fleet.worker(database, **pruning) for _ in range(2)]
+    with Producer(database) as producer:
+        for _ in range(failures // 1_000):
+            producer.put("fails", 1_000)
+        until(lambda: database.waiting() == 0 and database.running() == 0, 300, trees[0].tail)
+    until(lambda: database.rows("SELECT count(*) FROM {}job_failures") == [(0,)], 60, trees[0].tail)
+    assert database.statuses() == {"failed": failures}
+    pruned = sum(event["failures"] for tree in trees for event in tree.events("records.pruned"))
+    figure(f"{database.kind}: {failures:,} failures recorded and {pruned:,} pruned meanwhile")
+    assert pruned == failures
