@@ -1,4 +1,4 @@
-"""Guards and failure records under attack: a holder that stands still, a table that is gone, a hundred thousand failures."""
+"""Guards and failure records under attack: a holder that stands still, a table that is gone, many failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOC
 
 
 def results(database: Database, job_ids: list[str]) -> list[dict[str, object] | None]:
-    found = dict(database.rows("SELECT id, result FROM {}all_jobs"))
+    found = {str(job_id): result for job_id, result in database.rows("SELECT id, result FROM {}all_jobs")}
     return [json.loads(text) if isinstance(text := found[job_id], str) else text for job_id in job_ids]
 
 
@@ -68,7 +68,7 @@ def test_work_goes_on_when_the_table_of_locks_is_gone(postgres_database: Postgre
 def test_failures_are_pruned_while_jobs_run(
     database: Database, fleet: Fleet, failures: int, figure: Callable[[str], None]
 ) -> None:
-    """Retention of nothing, applied all the time: every job fails once, is recorded, and nothing waits for the other."""
+    """Retention of nothing, applied all the time: each job fails once and is recorded; neither waits."""
     pruning = {"JOB_DLQ_RETENTION_DAYS": "0", "ROWLOCK_PRUNE_MINUTES": "0.002", "ROWLOCK_PRUNE_BATCH": "500"}
     trees = [fleet.worker(database, **pruning) for _ in range(2)]
     with Producer(database) as producer:
