@@ -312,8 +312,10 @@ def test_a_malformed_webhook_is_refused(url: str) -> None:
 
 
 def test_webhooks_need_a_good_secret() -> None:
-    with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: needed to sign"):
-        check_targets([], ["https://hooks.test"], None, allow_private=False)
+    for nothing in (None, ""):
+        check_targets([], [], nothing, allow_private=False)
+        with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: needed to sign"):
+            check_targets([], ["https://hooks.test"], nothing, allow_private=False)
     for webhooks in ([], ["https://hooks.test"]):
         with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: must be whsec_"):
             check_targets([], webhooks, "hunter2", allow_private=False)

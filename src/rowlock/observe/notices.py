@@ -67,7 +67,7 @@ def check_targets(
                 f"ROWLOCK_WEBHOOK_URLS: entry {number} {error}; allowed are https://host/path and http://host/path"
                 + ("" if allow_private else ", and only hosts with public addresses")
             ) from None
-    if webhook_secret is not None:
+    if webhook_secret:
         webhook.decode_secret(webhook_secret)
     elif webhooks:
         raise SettingsError(
@@ -289,9 +289,10 @@ def _apprise() -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             import apprise
 
-            apprise.NotificationManager().load_modules()
+            library: Any = apprise  # not all of it is typed
+            library.NotificationManager().load_modules()
     except ImportError:
         raise SettingsError(
             "ROWLOCK_NOTIFY_TARGETS: messages to staff need apprise: pip install 'rowlock[notify]'"
         ) from None
-    return apprise
+    return library

@@ -132,7 +132,7 @@ def refuse_private(addresses: list[Address]) -> None:
 def _parsed(url: str) -> httpx.URL | None:
     httpx = _httpx()
     try:
-        found: httpx.URL = httpx.URL(url)
+        found = httpx.URL(url)
     except (httpx.InvalidURL, ValueError):
         return None
     return found if _HOST.fullmatch(found.raw_host) and (found.port or 1) in _PORTS else None
