@@ -10,10 +10,10 @@ import pytest
 from faults.databases import Database, PostgresDatabase
 from faults.processes import Fleet
 from faults.producer import Producer
-from faults.until import until
+from faults.until import after, until
 
 # A job keeps its lease while its worker stands still; its lock goes stale.
-STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOCK_STALE_MINUTES": "0.02"}
+STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOCK_STALE_MINUTES": "0.1"}
 
 
 def results(database: Database, job_ids: list[str]) -> list[dict[str, object] | None]:
@@ -36,6 +36,7 @@ def test_a_holder_that_stood_still_past_the_limit_cannot_say_that_its_work_is_do
         assert results(database, [second]) == [{"skipped": True, "reason": "already_running"}]
         taken: list[str] = []
         while not taken:  # until the lock is stale
+            until(after(0.3), 1)
             (third,) = producer.put("guarded", 1)
             until(lambda: results(database, [third]) != [None], 20, other.tail)  # noqa: B023
             taken = [third] if results(database, [third]) == [{"done by": third}] else []
