@@ -149,5 +149,7 @@ BARS: tuple[Bar, ...] = (
         "x",
         _ratio(_figure(ROWLOCK_SQLITE, "drain"), _figure("huey", "drain-best")),
     ),
+    Bar("health of a full store, median", 50, False, " ms", _figure(ROWLOCK, "health", "median_ms")),
+    Bar("the same on SQLite", 50, False, " ms", _figure(ROWLOCK_SQLITE, "health", "median_ms")),
     Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
 )

@@ -14,7 +14,7 @@ from benchmarks.drain import COSTS, drain
 from benchmarks.places import Place, PostgresPlace, place
 from benchmarks.plan import Plan
 from benchmarks.server import Server
-from benchmarks.systems import Settings, Store, System
+from benchmarks.systems import Runtime, Settings, Store, System
 
 Figures = dict[str, Any]
 
@@ -119,6 +119,16 @@ def _idle(context: Context, system: System) -> Figures:
     return {"statements_per_minute": where.statements(before, after) * 60 / context.plan.idle_seconds}
 
 
+def _health(context: Context, system: System) -> Figures:
+    with context.empty(system, system.default) as where:
+        plan = context.plan
+        told = context.call(
+            system, where, system.default, "health", plan.health_jobs, plan.health_jobs, plan.health_asked
+        )
+    took = sorted(told["milliseconds"])
+    return {"median_ms": took[len(took) // 2], "max_ms": took[-1], "jobs": plan.health_jobs}
+
+
 def _wait_until_idle(context: Context, system: System, where: Place, settings: Settings, running: Workers) -> None:
     """Let the worker run one job, so that it is known to be up, and then become idle."""
     context.call(system, where, settings, "one", 0)
@@ -177,6 +187,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("latency", "enqueue to start, idle worker", _latency),
     Workload("statements", "statements per job", _drain("judged_settings", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
+    Workload("health", "health of a full store", _health, lambda system: system.runtime is Runtime.ROWLOCK, once=True),
     Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
     Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),
 )

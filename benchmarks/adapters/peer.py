@@ -68,6 +68,10 @@ class Peer:
         """Put in jobs that sort after all others, and finished ones; say what was put there."""
         raise NotImplementedError
 
+    def health(self, jobs: int, failures: int, asked: int) -> Any:
+        """Put in so many finished jobs and failures; how long each of the questions after the health took."""
+        raise NotImplementedError
+
     def worker(self, processes: int) -> None:
         """Run a worker with SETTINGS until it is told to stop."""
         raise NotImplementedError
@@ -106,6 +110,8 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
     try:
         if command == "fill":
             return dict(await _done(peer.fill(*numbers)))
+        if command == "health":
+            return {"milliseconds": await _done(peer.health(*numbers))}
         if command == "load":
             await _done(peer.load(range(numbers[0])))
             return {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import sys
+import time
 from typing import Any
+
+import apsw
 
 from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, chunks, main, record
 from rowlock import Job, Rowlock
+from rowlock.observe.health import queue_health
 
 _ON_POSTGRESQL = DATABASE.startswith("postgresql:")
 _URL = DATABASE if _ON_POSTGRESQL else f"sqlite:///{DATABASE}"
@@ -54,6 +57,20 @@ class RowlockPeer(Peer):
         for part in chunks(numbers, 10_000):
             await app.enqueue_many([(_TYPE, {"number": number}) for number in part], priority=_LATER)
 
+    async def health(self, jobs: int, failures: int, asked: int) -> list[float]:
+        await self._enqueue_later(range(FILLER, FILLER + jobs // 2))
+        await (_finish_on_postgresql() if _ON_POSTGRESQL else _finish_on_sqlite())
+        await self._enqueue_later(range(FILLER + jobs // 2, FILLER + jobs))
+        await _fail(failures)
+        while await app.store.fold(100_000):
+            continue
+        took = []
+        for _ in range(asked):
+            started = time.perf_counter()
+            await queue_health(app.store, app.settings, "default")
+            took.append((time.perf_counter() - started) * 1_000)
+        return took
+
     def worker(self, processes: int) -> None:
         os.environ.update(SETTINGS.get("environment", {}))
         command = ["-m", "rowlock", "worker", "--app", "benchmarks.adapters.rowlock_peer:app", "--database", _URL]
@@ -69,16 +86,64 @@ async def _finish_on_postgresql() -> None:
         INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status)
         SELECT job_id, now(), now(), 1, 1, 0, 1 FROM gone"""
     )
+    await connection.execute(
+        """INSERT INTO rowlock.tallies (at, queue, type, alive, succeeded)
+        SELECT now(), 'default', $1, -count(*), count(*) FROM rowlock.finished""",
+        _TYPE,
+    )
     await connection.close()
 
 
 async def _finish_on_sqlite() -> None:
-    with contextlib.closing(sqlite3.connect(DATABASE)) as connection, connection:
+    with contextlib.closing(apsw.Connection(DATABASE)) as connection, connection:
         connection.execute(
             """INSERT INTO finished (seq, outcome, lease, attempt, deaths, started_at, finished_at)
             SELECT seq, 1, 1, 1, 0, available_at, available_at FROM ready"""
         )
         connection.execute("DELETE FROM ready")
+        connection.execute("UPDATE totals SET succeeded = alive, alive = 0")
+
+
+async def _fail(count: int) -> None:
+    """Failures of the last day, as the stores keep them."""
+    await (_fail_on_postgresql(count) if _ON_POSTGRESQL else _fail_on_sqlite(count))
+
+
+async def _fail_on_postgresql(count: int) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(DATABASE)
+    await connection.execute(
+        """INSERT INTO rowlock.job_failures (id, job_id, job_name, queue_name, payload, attempts, max_attempts,
+            is_final_attempt, failed_reason, first_failed_at)
+        SELECT gen_random_uuid(), gen_random_uuid(), 'noop', 'default', '{}', 1, 5, n % 5 = 0, 'no',
+               now() - n * interval '86 milliseconds' FROM generate_series(1, $1::integer) n""",
+        count,
+    )
+    await connection.execute(
+        """INSERT INTO rowlock.minutes
+        SELECT date_trunc('minute', now()) - n * interval '1 minute', 'default', 'noop', 0, 0, 0, $1::integer, 0, 0, 0
+        FROM generate_series(0, 1439) n""",
+        count // 1440,
+    )
+    await connection.close()
+
+
+async def _fail_on_sqlite(count: int) -> None:
+    with contextlib.closing(apsw.Connection(DATABASE)) as connection, connection:
+        connection.execute(
+            """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+            INSERT INTO job_failures (id, job_id, job_name, queue_name, payload, attempts, max_attempts,
+                is_final_attempt, failed_reason, first_failed_at)
+            SELECT 'f' || i, 'j' || i, 'noop', 'default', '{}', 1, 5, i % 5 = 0, 'no',
+                   unixepoch() * 1000000 - i * 86000 FROM n""",
+            (count,),
+        )
+        connection.execute(
+            """WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1439)
+            INSERT INTO minutes SELECT unixepoch() / 60 - i, 'default', 'noop', 0, 0, 0, ?, 0, 0, 0.0 FROM n""",
+            (count // 1440,),
+        )
 
 
 if __name__ == "__main__":

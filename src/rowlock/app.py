@@ -265,8 +265,7 @@ class Rowlock:
     def _tell_staff(self) -> None:
         """Have deaths told by a job like any other."""
         s = self.settings
-        webhooks = [url.strip() for url in s.webhook_urls.split(",") if url.strip()]
-        targets = [url.strip() for url in s.notify_targets.split(",") if url.strip()]
+        webhooks, targets = s.webhook_urls.split(), s.notify_targets.split()
         check_targets(targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private)
         notifier = Notifier(
             targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private, redact=self.redact

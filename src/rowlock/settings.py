@@ -140,9 +140,11 @@ class Settings(BaseSettings):
         "JOB_LOCK_STALE_MINUTES", 30.0, "an idempotency lock that was taken longer ago may be taken over"
     )
     notify_targets: str = _setting(
-        "ROWLOCK_NOTIFY_TARGETS", "", "who is told when jobs die: apprise URLs (mailto://…, slack://…), by commas"
+        "ROWLOCK_NOTIFY_TARGETS",
+        "",
+        "who is told when jobs die: apprise URLs (mailto://…, slack://…), separated by spaces",
     )
-    webhook_urls: str = _setting("ROWLOCK_WEBHOOK_URLS", "", "and webhooks, by commas")
+    webhook_urls: str = _setting("ROWLOCK_WEBHOOK_URLS", "", "and webhooks, separated by spaces")
     webhook_secret: str | None = _setting(
         "ROWLOCK_WEBHOOK_SECRET", None, "whsec_… that signs webhooks after the Standard Webhooks specification"
     )

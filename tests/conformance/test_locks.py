@@ -81,8 +81,8 @@ async def test_the_state_of_a_lock_decides(
     assert answer.verdict is verdict
     assert answer.holder == (None if before is None else "ann")
     if verdict.go:
-        token = 1 if before is None else before.token + 1
-        assert answer.token == token
+        token = answer.token if before is None else before.token + 1
+        assert answer.token == token > 0
         fields = (KEY.company_id, KEY.job_key, KEY.scope_key)
         assert await held(store) == LockRecord(*fields, "running", data, token, "ben", clock.now(), None)
     else:
@@ -162,7 +162,17 @@ async def test_the_token_grows_whenever_the_lock_is_taken(store: Store, clock: F
     tokens.append((await ask(store, "cat")).token)
     await store.end_lock(KEY, tokens[-1], True)
     tokens.append((await ask(store, "ann", OTHER)).token)
-    assert tokens == [1, 2, 3, 4]
+    assert tokens == [tokens[0] + n for n in range(4)]
+
+
+async def test_the_late_holder_of_a_lock_that_was_removed_ends_nobody_elses(store: Store, clock: FakeClock) -> None:
+    """Its token is lower than all that came after it, though the lock began anew."""
+    late = (await ask(store)).token
+    await store.end_lock(KEY, late, True)
+    clock.advance(days=2)
+    assert await store.prune_locks(1, 10) == 1
+    assert (await ask(store, "ben")).token > late
+    assert not await store.end_lock(KEY, late, True)
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -212,8 +222,9 @@ async def test_every_part_of_its_key_makes_another_lock(store: Store, change: di
     key = replace(KEY, **change)
     token = (await ask(store)).token
     await store.end_lock(KEY, token, True)
-    assert (await ask(store, key=key)).verdict is LockVerdict.PROCEED
-    assert await store.end_lock(key, 1, False)
+    other = await ask(store, key=key)
+    assert other.verdict is LockVerdict.PROCEED
+    assert await store.end_lock(key, other.token, False)
     found = await held(store)
     assert found is not None
     assert found.status == "completed"

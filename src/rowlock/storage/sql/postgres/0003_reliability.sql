@@ -26,13 +26,14 @@ DECLARE
     clock timestamptz := coalesce(_now, clock_timestamp());
     held  rowlock.job_idempotency_locks;
     said  text;
+    first bigint := floor(extract(epoch FROM clock) * 1000); -- higher than any of a lock that was removed since
 BEGIN
     LOOP
         INSERT INTO rowlock.job_idempotency_locks
-        VALUES (_company_id, _job_key, _scope_key, 'running', _payload_hash, 1, _holder, clock, NULL)
+        VALUES (_company_id, _job_key, _scope_key, 'running', _payload_hash, first, _holder, clock, NULL)
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            RETURN QUERY SELECT 'proceed', 1::bigint, NULL::text;
+            RETURN QUERY SELECT 'proceed', first, NULL::text;
             RETURN;
         END IF;
         SELECT * INTO held FROM rowlock.job_idempotency_locks l

@@ -3,8 +3,9 @@ SELECT status, payload_hash, token, holder, locked_at FROM job_idempotency_locks
 WHERE company_id = :company_id AND job_key = :job_key AND scope_key = :scope_key
 
 -- name: take_lock
+-- The first token is the time: higher than any of a lock that was removed since.
 INSERT INTO job_idempotency_locks (company_id, job_key, scope_key, status, payload_hash, token, holder, locked_at)
-VALUES (:company_id, :job_key, :scope_key, 'running', :payload_hash, 1, :holder, :now)
+VALUES (:company_id, :job_key, :scope_key, 'running', :payload_hash, :now / 1000, :holder, :now)
 ON CONFLICT (company_id, job_key, scope_key) DO UPDATE SET
     status = 'running', payload_hash = excluded.payload_hash, token = token + 1, holder = excluded.holder,
     locked_at = excluded.locked_at, ended_at = NULL
