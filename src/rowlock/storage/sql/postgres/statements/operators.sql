@@ -72,7 +72,7 @@ WITH RECURSIVE clock AS (
           SELECT n.queue, f.job_id, f.available_at FROM named n CROSS JOIN LATERAL (
               SELECT r.job_id, r.available_at FROM rowlock.ready r
               WHERE r.queue = n.queue AND r.limit_key IS NOT NULL ORDER BY r.limit_key, r.priority, r.seq LIMIT 1000) f) w
-    JOIN rowlock.jobs j ON j.id = w.job_id
+    CROSS JOIN LATERAL (SELECT x.created_at FROM rowlock.jobs x WHERE x.id = w.job_id OFFSET 0) j
     GROUP BY w.queue
 )
 SELECT n.queue, q.paused_at IS NOT NULL,

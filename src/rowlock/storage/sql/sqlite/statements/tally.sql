@@ -37,11 +37,17 @@ WITH RECURSIVE named (name) AS (
     FROM named n CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
         SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
         WHERE f.queue = n.name ORDER BY f.limit_key, f.priority, f.seq LIMIT 1)
-    UNION ALL
+    UNION
     SELECT r.queue, r.limit_key, r.priority, r.available_at
     FROM firsts p CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
         SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
-        WHERE f.queue = p.queue AND (f.limit_key, f.priority) > (p.limit_key, p.priority)
+        WHERE f.queue = p.queue AND f.limit_key = p.limit_key AND f.priority > p.priority
+        ORDER BY f.priority, f.seq LIMIT 1)
+    UNION
+    SELECT r.queue, r.limit_key, r.priority, r.available_at
+    FROM firsts p CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
+        SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
+        WHERE f.queue = p.queue AND f.limit_key > p.limit_key
         ORDER BY f.limit_key, f.priority, f.seq LIMIT 1)
     LIMIT 10000
 ), due (queue, number, since) AS (
