@@ -24,7 +24,7 @@ def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[
     return [
         ids,
         once(types),
-        f"[{','.join(payloads)}]",
+        payloads,
         once(queues),
         once(priorities),
         once(attempts),

@@ -14,7 +14,7 @@ CREATE TABLE rowlock.jobs (
     releases_key  boolean NOT NULL,         -- its unique key is freed when it is over
     queue         text NOT NULL,
     type          text NOT NULL,
-    payload       json NOT NULL,
+    payload       text NOT NULL,            -- JSON, checked before it gets here
     company_id    text,
     limit_key     text,
     unique_key    text,
@@ -195,7 +195,7 @@ SELECT j.id, j.type, j.queue,
        CASE WHEN f.job_id IS NOT NULL THEN CASE f.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed' ELSE 'cancelled' END
             WHEN r.job_id IS NOT NULL THEN 'processing'
             ELSE 'queued' END AS status,
-       j.payload, j.priority,
+       j.payload::json AS payload, j.priority,
        coalesce(f.attempt, r.attempt, d.attempt, w.attempt, 0)::integer AS attempts,
        j.max_attempts,
        coalesce(f.deaths, r.deaths, d.deaths, w.deaths, 0)::integer AS deaths,

@@ -5,7 +5,7 @@
 -- Records jobs, in order. A column of equal values is sent as an array of one; a column of nulls as an empty array.
 -- Returns one row per job that was not created, with the job that holds its unique key.
 CREATE FUNCTION rowlock.enqueue_many(
-    _ids uuid[], _types text[], _payloads json, _queues text[], _priorities integer[], _max_attempts integer[],
+    _ids uuid[], _types text[], _payloads text[], _queues text[], _priorities integer[], _max_attempts integer[],
     _visibility_ms integer[], _delays double precision[], _available_at timestamptz[],
     _company_ids text[], _limit_keys text[], _traces text[],
     _unique_keys text[], _unique_seconds double precision[], _while_active boolean[],
@@ -54,9 +54,8 @@ BEGIN
            coalesce(u.priority, _priorities[1]), coalesce(u.max_attempts, _max_attempts[1]), coalesce(u.while_active, false),
            coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), u.payload, u.company_id, u.limit_key,
            u.unique_key, u.trace
-    FROM ROWS FROM (unnest(_ids), unnest(_types), json_array_elements(_payloads), unnest(_queues), unnest(_priorities),
-                    unnest(_max_attempts), unnest(_visibility_ms), unnest(_company_ids), unnest(_limit_keys),
-                    unnest(_traces), unnest(_unique_keys), unnest(_while_active)) WITH ORDINALITY
+    FROM unnest(_ids, _types, _payloads, _queues, _priorities, _max_attempts, _visibility_ms,
+                _company_ids, _limit_keys, _traces, _unique_keys, _while_active) WITH ORDINALITY
          AS u (id, type, payload, queue, priority, max_attempts, visibility_ms,
                company_id, limit_key, trace, unique_key, while_active, ordinal)
     WHERE all_new OR u.ordinal <> ALL (refused);
@@ -124,7 +123,7 @@ BEGIN
             octet_length(payload::text);
     END IF;
     SELECT e.existing INTO existing FROM rowlock.enqueue_many(
-        ARRAY[new_id], ARRAY[type], json_build_array(payload), ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
+        ARRAY[new_id], ARRAY[type], ARRAY[payload::text], ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
         ARRAY[visibility_ms], ARRAY[delay_seconds], ARRAY[available_at],
         ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
         CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[unique_key] END,
