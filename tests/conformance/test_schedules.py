@@ -26,7 +26,7 @@ from conformance.stores import Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob, SchemaMissing
 from rowlock.storage.base import Store
-from rowlock.storage.records import JobId, KeepPolicy, NewJob, OnConflict, Outcome, Receipt, Status
+from rowlock.storage.records import JobFilter, JobId, KeepPolicy, NewJob, OnConflict, Outcome, Receipt, Status
 from rowlock.storage.reliability import RunRecord, RunStatus, ScheduleRecord, Tick
 
 HOUR = timedelta(hours=1)
@@ -458,3 +458,15 @@ async def test_runs_are_pruned_oldest_first_and_no_more_than_asked(store: Store,
     assert await store.prune_runs(14, 2) == 2
     assert [run.tick for run in await store.runs(None, 10)] == ticks[:1:-1]
     assert [await store.prune_runs(14, 2) for _ in range(3)] == [2, 1, 0]
+
+
+async def test_a_run_whose_job_was_removed_is_closed_as_unknown(store: Store, clock: FakeClock) -> None:
+    job = new_job()
+    await store.fire(Tick("nightly", clock.now(), None, clock.now(), job))
+    await store.cancel(job.id)
+    assert await store.discard(JobFilter(ids=[job.id]), 1) == [job.id]
+    (closed,) = await store.close_runs(10)
+    assert (closed.status, closed.ended_at) == (RunStatus.UNKNOWN, clock.now())
+    assert closed.error == "its job was removed before its end was noted"
+    assert await store.close_runs(10) == []
+    assert (await store.runs("nightly", 10)) == [closed]

@@ -122,10 +122,22 @@ def test_no_secret_is_in_logs_stored_errors_or_commands(database: Database, flee
     said = run_jobs(database, fleet, log_format, jobs)
     assert leaks(said) == []
     assert leaks(stored_errors(database)) == []
+    failures = database.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")
+    assert len(failures) >= len(jobs)
+    assert leaks(repr(failures)) == []
     assert all(name in said for name in ("job.failed", "job.retried", "job.error")), "this was no attack"
     url = with_password(database, canary())
     for form in ([], ["--json"]):
-        for arguments in (["jobs", "list"], ["dead", "list"], ["queues", "list"], ["health"], ["doctor"]):
+        for arguments in (
+            ["jobs", "list"],
+            ["dead", "list"],
+            ["failures", "list"],
+            ["queues", "list"],
+            ["schedules", "list"],
+            ["health"],
+            ["metrics"],
+            ["doctor"],
+        ):
             assert leaks(command(*arguments, *form, url=url).said) == []
         for job in jobs:
             assert leaks(command("jobs", "show", job.id, *form, url=url).said) == []
@@ -135,6 +147,7 @@ def test_the_attack_notices_that_redaction_is_off(sqlite_database: Database, fle
     said = run_jobs(sqlite_database, fleet, "json", secret_jobs(), mutant="redaction_off")
     assert leaks(said)
     assert leaks(stored_errors(sqlite_database))
+    assert leaks(repr(sqlite_database.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")))
 
 
 @pytest.mark.parametrize(

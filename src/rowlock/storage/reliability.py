@@ -169,6 +169,7 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     MISSED = "missed"
+    UNKNOWN = "unknown"  # its job was removed before its end was noted
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ _GONE = (
     asyncpg.DiskFullError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a statement on a connection that broke off in the middle of another
 )
 
 

@@ -84,7 +84,7 @@ class Reliability:
             return receipt
 
     async def close_runs(self, limit: int) -> list[RunRecord]:
-        return [_run(row) for row in await self._connections.fetch("close_runs", limit)]
+        return [_run(row) for row in await self._connections.fetch("close_runs", limit, self._now)]
 
     async def runs(self, name: str | None, limit: int, before: datetime | None = None) -> list[RunRecord]:
         return [_run(row) for row in await self._connections.fetch("runs", name, before, limit)]

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Work = Callable[[apsw.Connection, int], T]
 
 _DAY_SECONDS = 24 * 3600
-_ENDED = {1: RunStatus.SUCCEEDED, 2: RunStatus.FAILED, 3: RunStatus.CANCELLED}
+_ENDED = {0: RunStatus.UNKNOWN, 1: RunStatus.SUCCEEDED, 2: RunStatus.FAILED, 3: RunStatus.CANCELLED}
 
 
 class _TickTaken(Exception):
@@ -84,7 +84,7 @@ class Reliability:
         return None
 
     async def close_runs(self, limit: int) -> list[RunRecord]:
-        return await self._write(lambda connection, now: _close_runs(connection, limit))
+        return await self._write(lambda connection, now: _close_runs(connection, now, limit))
 
     async def runs(self, name: str | None, limit: int, before: datetime | None = None) -> list[RunRecord]:
         asked = {"name": name, "before": before and micros(before), "limit": limit}
@@ -181,8 +181,8 @@ def _advance(connection: apsw.Connection, tick: Tick) -> bool:
     return bool(run(connection, "advance_schedule", {"name": tick.name, **times}))
 
 
-def _close_runs(connection: apsw.Connection, limit: int) -> list[RunRecord]:
-    rows = run(connection, "ended_runs", {"limit": limit})
+def _close_runs(connection: apsw.Connection, now: int, limit: int) -> list[RunRecord]:
+    rows = run(connection, "ended_runs", {"limit": limit, "now": now})
     closed = [(_ENDED[row[3]].value, row[5], row[6], row[7], row[0], row[1]) for row in rows]
     run_each(connection, "close_run", closed)
     return [_run_record(row, _ENDED[row[3]]) for row in rows]

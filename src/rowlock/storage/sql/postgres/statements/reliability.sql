@@ -43,14 +43,16 @@ FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
 
 -- name: close_runs
 WITH ended AS (
-    SELECT r.name, r.tick, f.status, f.started_at, f.finished_at, f.error
+    SELECT r.name, r.tick, f.status, f.started_at, coalesce(f.finished_at, $2::timestamptz, clock_timestamp()) AS finished_at,
+           CASE WHEN f.status IS NULL THEN 'its job was removed before its end was noted' ELSE f.error END AS error
     FROM rowlock.schedule_runs r
-    CROSS JOIN LATERAL (SELECT * FROM rowlock.finished x WHERE x.job_id = r.job_id OFFSET 0) f
+    LEFT JOIN LATERAL (SELECT * FROM rowlock.finished x WHERE x.job_id = r.job_id OFFSET 0) f ON true
     WHERE r.ended_at IS NULL
+      AND (f.status IS NOT NULL OR NOT EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = r.job_id))
     LIMIT $1
 )
 UPDATE rowlock.schedule_runs r
-SET status = CASE e.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed' ELSE 'cancelled' END,
+SET status = CASE e.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed' WHEN 3 THEN 'cancelled' ELSE 'unknown' END,
     started_at = e.started_at, ended_at = e.finished_at, error = e.error
 FROM ended e WHERE r.name = e.name AND r.tick = e.tick AND r.ended_at IS NULL
 RETURNING r.name, r.tick, r.job_id::text, r.status, r.enqueued_at, r.started_at, r.ended_at, r.error

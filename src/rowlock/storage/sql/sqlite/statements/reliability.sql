@@ -47,11 +47,12 @@ INSERT INTO schedule_runs (name, tick, job_id, enqueued_at, status, ended_at)
 VALUES (:name, :at, :job_id, :now, iif(:job_id IS NULL, 'missed', 'waiting'), iif(:job_id IS NULL, :now, NULL))
 
 -- name: ended_runs
-SELECT r.name, r.tick, r.job_id, f.outcome, r.enqueued_at, f.started_at, f.finished_at, f.error
+SELECT r.name, r.tick, r.job_id, coalesce(f.outcome, 0), r.enqueued_at, f.started_at, coalesce(f.finished_at, :now),
+    iif(j.seq IS NULL, 'its job was removed before its end was noted', f.error)
 FROM schedule_runs r INDEXED BY schedule_runs_open
-CROSS JOIN jobs j ON j.id = r.job_id
-CROSS JOIN finished f ON f.seq = j.seq
-WHERE r.ended_at IS NULL
+LEFT JOIN jobs j ON j.id = r.job_id
+LEFT JOIN finished f ON f.seq = j.seq
+WHERE r.ended_at IS NULL AND (f.seq IS NOT NULL OR j.seq IS NULL)
 LIMIT :limit
 
 -- name: close_run
