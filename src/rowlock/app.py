@@ -6,27 +6,24 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from rowlock.blocking import Blocking
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import JobNotFound, JobNotRetryable, SettingsError
-from rowlock.ids import uuid7
+from rowlock.handles import Guard, Handler
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.enqueue import Enqueuer, Options
-from rowlock.jobs.guard import Guarding, GuardRule, Lock, Scope
-from rowlock.jobs.job import Job
+from rowlock.jobs.guard import GuardRule, Scope
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import Registry, checked_name, make_type
 from rowlock.jobs.resilient import run_now
 from rowlock.jobs.schedule import Missed, Schedule
-from rowlock.jobs.watch import NOTICE_QUEUE, NOTICE_TYPE
 from rowlock.jobs.worker import WorkerProcess
+from rowlock.notice import declare_notices
 from rowlock.observe import logs
-from rowlock.observe.notices import Notifier, check_targets
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings, load
 from rowlock.storage.base import Store
@@ -36,60 +33,14 @@ from rowlock.storage.records import (
     JobFilter,
     JobRecord,
     Limit,
-    OnConflict,
     Page,
     Receipt,
     Status,
 )
 from rowlock.storage.reliability import FailureFilter, FailurePage
 
-_DEATHS_MAX = 100_000  # in one message
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Handler(Generic[P, R]):
-    """A registered handler: still callable, and able to enqueue itself."""
-
-    def __init__(self, app: Rowlock, name: str, function: Callable[P, R]) -> None:
-        self._app = app
-        self.name = name
-        self.function = function
-        self.__doc__ = function.__doc__
-        self.__name__ = getattr(function, "__name__", name)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
-    async def enqueue(self, **payload: Any) -> Receipt:
-        """Enqueue this job; the keyword arguments are its payload. For options use `app.enqueue`."""
-        return await self._app.enqueue(self.name, payload)
-
-
-class Guard:
-    """A lock on work that must not be done twice, before anyone asks for it."""
-
-    def __init__(self, app: Rowlock, rule: GuardRule, company_id: str | None, payload: Mapping[str, Any]) -> None:
-        self._app = app
-        self.rule = rule
-        self._company_id = company_id
-        self._payload = payload
-        self._lock: Lock | None = None
-
-    async def __aenter__(self) -> Lock:
-        engine = self._app.engine
-        stale_seconds = engine.settings.lock_stale_minutes * 60
-        guarding = Guarding(engine.store, stale_seconds, engine.redact, engine.measures, logs.get())
-        key = self.rule.key(self._payload, self._company_id)
-        self._lock = Lock(guarding, key, self._payload, uuid7())
-        return await self._lock.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._lock is not None
-        await self._lock.__aexit__(kind, error, trace)
 
 
 class Rowlock:
@@ -117,7 +68,7 @@ class Rowlock:
         # A store's connections belong to one event loop; the portal of synchronous callers has its own.
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
         if self.settings.notifies:
-            self._tell_staff()
+            declare_notices(self)
 
     # -- declarations ------------------------------------------------------------------------------
 
@@ -261,30 +212,6 @@ class Rowlock:
         if seconds is None and profile is not None:
             seconds = profile.visibility_seconds
         return self.settings.visibility_ms if seconds is None else int(seconds * 1000)
-
-    def _tell_staff(self) -> None:
-        """Have deaths told by a job like any other."""
-        s = self.settings
-        webhooks, targets = s.webhook_urls.split(), s.notify_targets.split()
-        check_targets(targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private)
-        notifier = Notifier(
-            targets, webhooks, s.webhook_secret, allow_private=s.webhook_allow_private, redact=self.redact
-        )
-
-        # Again and again, for weeks: who is told of deaths must not be deaf because a mail server was.
-        @self.job(
-            NOTICE_TYPE,
-            queue=NOTICE_QUEUE,
-            retry=Backoff(1_000, base_seconds=15, factor=2, max_seconds=3_600),
-            unique=Unique.window(s.notify_seconds, key=NOTICE_TYPE, on_conflict=OnConflict.RETURN_EXISTING),
-        )
-        async def notice(job: Job) -> dict[str, Any]:
-            """Tell staff of the jobs that have died since the last message."""
-            deaths = await self.store.say_deaths(job.id, _DEATHS_MAX)
-            if deaths:
-                await notifier.send(job.id, deaths)
-                self.engine.measures.add("notice", {"outcome": "sent"})
-            return {"deaths": sum(group.count for group in deaths)}
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -476,4 +403,4 @@ class Rowlock:
         await self.close()
 
 
-__all__ = ["Handler", "Rowlock"]
+__all__ = ["Guard", "Handler", "Rowlock"]

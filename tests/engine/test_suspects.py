@@ -102,7 +102,7 @@ async def test_other_queues_go_on_when_it_has_ended(make_app: MakeApp, store: St
 async def test_one_that_has_lived_long_enough_does_not_keep_the_others_waiting(
     make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rowlock.jobs.lane._ALONE_SECONDS", 0.05)
+    monkeypatch.setattr("rowlock.jobs.lane.ALONE_SECONDS", 0.05)
     app = await make_app(poll_ms=50)
     entered, release, beside = asyncio.Event(), asyncio.Event(), asyncio.Queue()
 

@@ -20,6 +20,7 @@ from rowlock.jobs.registry import JobType
 from rowlock.jobs.runner import Runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
+from rowlock.jobs.suspects import AGAIN_SECONDS, ALONE_SECONDS, Suspects
 from rowlock.jobs.verdict import ShuttingDown, deadline_error, on_trial
 from rowlock.observe.metrics import Measures
 from rowlock.observe.redact import Redactor
@@ -31,8 +32,6 @@ _AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
 _REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
 _GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
-_ALONE_SECONDS = 3.0  # a suspect that has lived so long does not keep the others waiting any longer
-_SUSPECT_SECONDS = 10.0  # before a job that must run alone, and could not, is tried again
 _DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -42,16 +41,6 @@ class LaneSize:
     concurrency: int
     buffer_max: int
     poll_seconds: float
-
-
-@dataclass(slots=True)
-class Suspects:
-    """What the lanes of a process share about jobs that one more death would condemn: each of them runs alone."""
-
-    busy: Callable[[], bool]  # whether anything runs in this process
-    on_end: Callable[[], None]
-    alone: bool = False  # one runs
-    waiting: int = 0  # how many there are, the running one included
 
 
 class Lane:
@@ -287,7 +276,7 @@ class Lane:
             if runner.deadline is not None and now > runner.deadline and runner.current:
                 declared = self.types[runner.current[0].type]
                 runner.stop(deadline_error(declared.deadline_seconds or 0))
-        if self.suspects.alone and self._aside and now - self.took_at > _ALONE_SECONDS:
+        if self.suspects.alone and self._aside and now - self.took_at > ALONE_SECONDS:
             self.suspect_ended()
         if (self._buffer or (self._aside and not self.suspects.alone)) and now - self.took_at > _STALE_SECONDS:
             self._ahead = 0
@@ -309,7 +298,7 @@ class Lane:
         suspects = list(self._aside)[kept:]
         for suspect in suspects:
             self._remove(suspect)
-        self.give_back(suspects, "it must run alone, and this process is busy", _SUSPECT_SECONDS)
+        self.give_back(suspects, "it must run alone, and this process is busy", AGAIN_SECONDS)
         if suspects:
             self.suspects.on_end()
 

@@ -20,9 +20,10 @@ from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.guard import Guarding
 from rowlock.jobs.keeper import MEASURE_SECONDS, flush
-from rowlock.jobs.lane import Lane, LaneSize, Suspects, slots_per_runner
+from rowlock.jobs.lane import Lane, LaneSize, slots_per_runner
 from rowlock.jobs.settler import Settler
 from rowlock.jobs.slots import Slots
+from rowlock.jobs.suspects import Suspects
 from rowlock.jobs.watch import Watch
 from rowlock.storage.records import Held, JobId, Outcome, Settlement, Worker, WorkerId
 
