@@ -149,6 +149,8 @@ class PostgresStore(Schema, Operators, Reliability):
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
+        if not await self._connections.value("any_expired", self._now):
+            return []  # by far the most: one statement
         delays = (list(delay_seconds), list(delay_seconds.values()))
         async with self._connections.connection(transaction=True) as own:
             rows = await own.fetch(SQL["rescue"], limit, *delays, self._now, timeout=BUSY_SECONDS)

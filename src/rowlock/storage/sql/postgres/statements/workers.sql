@@ -54,6 +54,11 @@ WITH told AS (
 )
 SELECT t.id::text FROM told t WHERE t.id NOT IN (SELECT job_id FROM noted)
 
+-- name: any_expired
+SELECT EXISTS (
+    SELECT FROM rowlock.running r LEFT JOIN rowlock.workers w ON w.id = r.owner
+    WHERE greatest(r.locked_at, w.seen_at) + r.visibility_ms * interval '1 millisecond' < coalesce($1::timestamptz, clock_timestamp()))
+
 -- name: rescue
 SELECT id, type, queue, owner, attempt, max_attempts, outcome, company_id, payload, error
 FROM rowlock.rescue($1, $2, $3, $4)
