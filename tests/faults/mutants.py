@@ -137,18 +137,18 @@ def settle_by_id() -> None:
 def rescue_is_free() -> None:
     """In SQLite, a job whose lease ran out gets its attempt back."""
 
-    def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement]) -> Any:
+    def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
         free = [s._replace(outcome=Outcome.RELEASE) for s in settlements]
-        return settled(connection, now, owner, free)
+        return settled(connection, now, owner, free, tally)
 
     def rescue(*args: Any) -> Any:
-        sqlite_settle.settle = settle_free
+        sqlite_settle._settle = settle_free
         try:
             return rescued(*args)
         finally:
-            sqlite_settle.settle = settled
+            sqlite_settle._settle = settled
 
-    settled, rescued = sqlite_settle.settle, sqlite_settle.rescue
+    settled, rescued = sqlite_settle._settle, sqlite_settle.rescue
     sqlite_settle.rescue = rescue
 
 

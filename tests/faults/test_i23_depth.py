@@ -196,7 +196,8 @@ async def test_the_claim_uses_its_index_whatever_the_statistics_say(
 
         claimed = await store.claim("default", (owner := uuid7()), CLAIM)
         ids, leases = [job.id for job in claimed], [job.lease for job in claimed]
-        columns = f"'{owner}', ARRAY{ids}::uuid[], ARRAY{leases}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', NULL"
+        given = f"'{owner}', ARRAY{ids}::uuid[], ARRAY{leases}"
+        columns = given + ", '{}', '{}', '{}', '{}', '{}', '{t}', '{default}', NULL, NULL"
         settled = scans(kept, f"SELECT rowlock.settle({columns})")
         assert_by_index(settled, "running", "jobs", "finished", "unique_keys")
 

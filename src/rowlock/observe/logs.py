@@ -34,7 +34,8 @@ def configure(
             *([_shorten, _harmless, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        # A line in one write, its end included: processes that share the stream do not get into each other's lines.
+        logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
 

@@ -173,7 +173,9 @@ class Connections:
         return (await self.fetch(name, *args))[0][0]
 
 
-_TIMEOUTS = dict.fromkeys(("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake"), BUSY_SECONDS)
+_TIMEOUTS = dict.fromkeys(
+    ("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake"), BUSY_SECONDS
+)
 
 
 async def _keep(_: Any) -> None:

@@ -106,6 +106,9 @@ class PostgresStore(Schema, Operators, Reliability):
         await self._connections.fetch("retire", owner)
 
     async def warm(self) -> None:
+        await self._connections.open()
+        if self._connections.pooled:
+            return  # its sessions are shared: to hold several would keep them from others, or from each other for ever
         # A server process compiles and plans a function when it first runs it, for ten milliseconds each: do so now, on
         # as many connections as a busy worker uses at once.
         async with AsyncExitStack() as held:

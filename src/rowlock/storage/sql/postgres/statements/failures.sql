@@ -24,10 +24,10 @@ FROM json_to_recordset(CAST($1::text AS json)) AS x (
 
 -- name: prune_failures
 WITH removed AS (
-    DELETE FROM rowlock.job_failures WHERE id IN (
+    DELETE FROM rowlock.job_failures WHERE id = ANY (ARRAY(
         SELECT id FROM rowlock.job_failures
         WHERE first_failed_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
-        ORDER BY first_failed_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+        ORDER BY first_failed_at LIMIT $2 FOR UPDATE SKIP LOCKED))
     RETURNING id
 )
 SELECT count(*) FROM removed

@@ -13,11 +13,13 @@ WHERE ($1::text IS NULL OR job_key = $1) AND ($2::text IS NULL OR company_id = $
 ORDER BY locked_at DESC LIMIT $3
 
 -- name: prune_locks
-WITH removed AS (
-    DELETE FROM rowlock.job_idempotency_locks WHERE (company_id, job_key, scope_key) IN (
-        SELECT company_id, job_key, scope_key FROM rowlock.job_idempotency_locks
-        WHERE ended_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
-        ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+WITH doomed AS MATERIALIZED (
+    SELECT company_id, job_key, scope_key FROM rowlock.job_idempotency_locks
+    WHERE ended_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
+    ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), removed AS (
+    DELETE FROM rowlock.job_idempotency_locks l USING doomed d
+    WHERE l.company_id = d.company_id AND l.job_key = d.job_key AND l.scope_key = d.scope_key
     RETURNING 1
 )
 SELECT count(*) FROM removed
@@ -71,12 +73,12 @@ WHERE ($1::text IS NULL OR r.name = $1) AND ($2::timestamptz IS NULL OR r.tick <
 ORDER BY r.tick DESC, r.name LIMIT $3
 
 -- name: prune_runs
-WITH removed AS (
-    DELETE FROM rowlock.schedule_runs WHERE (name, tick) IN (
-        SELECT name, tick FROM rowlock.schedule_runs
-        WHERE ended_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
-        ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-    RETURNING 1
+WITH doomed AS MATERIALIZED (
+    SELECT name, tick FROM rowlock.schedule_runs
+    WHERE ended_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
+    ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), removed AS (
+    DELETE FROM rowlock.schedule_runs r USING doomed d WHERE r.name = d.name AND r.tick = d.tick RETURNING 1
 )
 SELECT count(*) FROM removed
 
@@ -98,9 +100,9 @@ DELETE FROM rowlock.alerts WHERE name = $1 RETURNING since
 SELECT EXISTS (SELECT FROM rowlock.job_failures WHERE is_final_attempt AND notice_id IS NULL)
 
 -- name: say_deaths
-UPDATE rowlock.job_failures SET notice_id = $1::uuid WHERE id IN (
+UPDATE rowlock.job_failures SET notice_id = $1::uuid WHERE id = ANY (ARRAY(
     SELECT id FROM rowlock.job_failures WHERE is_final_attempt AND notice_id IS NULL
-    ORDER BY first_failed_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    ORDER BY first_failed_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 
 -- name: said_deaths
 SELECT job_name, queue_name, count(*), min(first_failed_at), max(first_failed_at), max(attempts),
