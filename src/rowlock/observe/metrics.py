@@ -29,7 +29,6 @@ _HISTOGRAMS = {
     "claim_seconds": (CLAIM_BOUNDS, "How long claims took"),
 }
 _COUNTERS = {
-    "claimed": "Jobs claimed",
     "retried": "Attempts that failed and are tried again",
     "rescued": "Jobs taken back from workers that were not seen any more",
     "lease_lost": "Attempts whose lease was lost before they ended",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -39,14 +40,16 @@ class _TickTaken(Exception):
     """This tick has run: nothing of ours is kept."""
 
 
-class Reliability:
+class Reliability(ABC):
     """What keeps work from being done twice, or not at all."""
 
+    @abstractmethod
     async def _write(self, work: Work[T]) -> T:
-        raise NotImplementedError
+        """Do the work in a transaction that is on the disk when this returns."""
 
+    @abstractmethod
     async def _read(self, work: Work[T]) -> T:
-        raise NotImplementedError
+        """Do the work on a connection that only reads."""
 
     # -- locks -------------------------------------------------------------------------------------
 
