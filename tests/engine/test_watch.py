@@ -9,6 +9,7 @@ from threading import Thread
 import orjson
 import pytest
 
+from conformance.builders import ANN
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status
@@ -65,6 +66,17 @@ async def test_a_spike_is_told_once_with_the_shape_that_is_known_and_once_when_i
 async def test_a_worker_looks_by_itself_when_jobs_fail(app: Rowlock, log: Log) -> None:
     declare(app)
     await fail(app, 30)
+    assert len(log.of("queue.failure_spike")) == 1
+
+
+async def test_attempts_that_were_lost_with_their_worker_count_at_once(
+    app: Rowlock, store: Store, clock: FakeClock, log: Log
+) -> None:
+    declare(app)
+    await app.enqueue_many([("fails", {"number": number}) for number in range(10)], max_attempts=1)
+    assert len(await store.claim("default", ANN, 10)) == 10
+    clock.advance(31)
+    await drain(app, "default")  # it begins with a rescue
     assert len(log.of("queue.failure_spike")) == 1
 
 

@@ -105,6 +105,8 @@ class Keeper:
                 status=job.status.value,
                 reason="its worker was not seen within the visibility timeout",
             )
+        if any(job.status is Status.FAILED for job in rescued):
+            await self._failures.check()
         return len(rescued)
 
     async def prune(self) -> Pruned:

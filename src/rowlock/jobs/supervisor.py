@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from rowlock.errors import StoreError
+from rowlock.errors import RowlockError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.keeper import Keeper
@@ -28,6 +28,7 @@ from rowlock.jobs.lane import slots_per_runner
 from rowlock.jobs.order import BOOT, Order
 from rowlock.jobs.slots import Slots, Started, allocate
 from rowlock.jobs.verdict import after_death, after_error, deadline_error
+from rowlock.jobs.watch import Watch
 from rowlock.storage.records import Claimed, Failed, Held, Outcome, Settlement, Worker
 
 _WATCH_SECONDS = 0.1
@@ -231,6 +232,8 @@ class Supervisor:
         if held:
             for queue in self._queues:
                 await self._wake(queue)
+        if any(settlement.outcome == Outcome.FATAL for settlement in settlements):
+            await self._look_at_failures()
         return code == 0 or bool(held) or bool(child.condemned)
 
     async def _with_failure(self, settlement: Settlement) -> Settlement:
@@ -241,6 +244,12 @@ class Supervisor:
         if record is None:
             return settlement
         return settlement._replace(failure=Failed(uuid7(), self._engine.redact.payload(record.payload), None))
+
+    async def _look_at_failures(self) -> None:
+        try:
+            await Watch(self._engine, self._log).check()
+        except RowlockError as error:
+            self._log.warning("watch.delayed", reason=str(error))
 
     async def _wake(self, queue: str) -> None:
         try:
