@@ -242,7 +242,8 @@ class Lane:
         return min(free * self.unit + ahead - len(self._buffer), max(self.size.buffer_max // 2, self.unit, free))
 
     def _receive(self, claimed: list[Claimed]) -> None:
-        self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
+        # After the runners have been woken, or a lone job would wait for its log line.
+        asyncio.get_running_loop().call_soon(self._tell_claimed, claimed)
         if self.closed:
             self.give_back(claimed, "the worker is stopping")
             return
@@ -253,6 +254,9 @@ class Lane:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _tell_claimed(self, claimed: list[Claimed]) -> None:
+        self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
 
     async def _rest(self, drain: bool) -> None:
         """Wait for a hint, a due job or the poll interval: the worker's poller sets the event."""

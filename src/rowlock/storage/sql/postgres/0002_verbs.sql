@@ -2,7 +2,7 @@
 -- The tables are empty one minute and huge the next, so statistics always lag behind: joins are written as lateral
 -- look-ups by key (OFFSET 0 keeps them so), which no plan can turn around.
 
--- Records jobs, in order. A column of equal values is sent as an array of one; a column of nulls as an empty array.
+-- Records jobs, in order. A column of equal values may be sent as an array of one, one of nulls as an empty array.
 -- Returns one row per job that was not created, with the job that holds its unique key.
 CREATE FUNCTION rowlock.enqueue_many(
     _ids uuid[], _types text[], _payloads text[], _queues text[], _priorities integer[], _max_attempts integer[],
@@ -48,42 +48,53 @@ BEGIN
     END LOOP;
     all_new := refused = '{}';
 
-    INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
-                              queue, type, payload, company_id, limit_key, unique_key, trace)
-    SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal, clock, coalesce(u.visibility_ms, _visibility_ms[1]),
-           coalesce(u.priority, _priorities[1]), coalesce(u.max_attempts, _max_attempts[1]), coalesce(u.while_active, false),
-           coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), u.payload, u.company_id, u.limit_key,
-           u.unique_key, u.trace
-    FROM unnest(_ids, _types, _payloads, _queues, _priorities, _max_attempts, _visibility_ms,
-                _company_ids, _limit_keys, _traces, _unique_keys, _while_active) WITH ORDINALITY
-         AS u (id, type, payload, queue, priority, max_attempts, visibility_ms,
-               company_id, limit_key, trace, unique_key, while_active, ordinal)
-    WHERE all_new OR u.ordinal <> ALL (refused);
+    -- Most calls bring one job, or many that differ in their payloads only: half the work of the general case.
+    IF cardinality(_unique_keys) = 0 AND cardinality(_available_at) = 0 AND NOT 0 < ANY (_delays)
+       AND greatest(cardinality(_types), cardinality(_queues), cardinality(_priorities), cardinality(_max_attempts),
+                    cardinality(_visibility_ms), cardinality(_company_ids), cardinality(_limit_keys), cardinality(_traces)) <= 1 THEN
+        WITH made AS (
+            INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
+                                      queue, type, payload, company_id, limit_key, trace)
+            SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal, clock, _visibility_ms[1], _priorities[1], _max_attempts[1],
+                   false, _queues[1], _types[1], u.payload, _company_ids[1], _limit_keys[1], _traces[1]
+            FROM unnest(_ids, _payloads) WITH ORDINALITY AS u (id, payload, ordinal)
+            RETURNING id, seq
+        )
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
+        SELECT seq, id, 0, _priorities[1], 0, 0, _queues[1], _limit_keys[1] FROM made;
+        INSERT INTO rowlock.tallies (at, queue, type, alive) VALUES (clock, _queues[1], _types[1], cardinality(_ids));
+    ELSE
+        INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
+                                  queue, type, payload, company_id, limit_key, unique_key, trace)
+        SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal, clock, coalesce(u.visibility_ms, _visibility_ms[1]),
+               coalesce(u.priority, _priorities[1]), coalesce(u.max_attempts, _max_attempts[1]), coalesce(u.while_active, false),
+               coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), u.payload, u.company_id, u.limit_key,
+               u.unique_key, u.trace
+        FROM unnest(_ids, _types, _payloads, _queues, _priorities, _max_attempts, _visibility_ms,
+                    _company_ids, _limit_keys, _traces, _unique_keys, _while_active) WITH ORDINALITY
+             AS u (id, type, payload, queue, priority, max_attempts, visibility_ms,
+                   company_id, limit_key, trace, unique_key, while_active, ordinal)
+        WHERE all_new OR u.ordinal <> ALL (refused);
 
-    INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
-    SELECT block[u.ordinal / 4096 + 1] + u.ordinal, u.id, 0, coalesce(u.priority, _priorities[1]), 0, 0,
-           coalesce(u.queue, _queues[1]), u.limit_key
-    FROM unnest(_ids, _queues, _priorities, _delays, _available_at, _limit_keys) WITH ORDINALITY
-         AS u (id, queue, priority, delay, available_at, limit_key, ordinal)
-    WHERE NOT coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
-      AND (all_new OR u.ordinal <> ALL (refused));
-
-    IF cardinality(_available_at) > 0 OR 0 < ANY (_delays) THEN
-        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key)
-        SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal,
-               coalesce(u.available_at, clock + coalesce(u.delay, _delays[1]) * interval '1 second'),
-               0, coalesce(u.priority, _priorities[1]), 0, 0, coalesce(u.queue, _queues[1]), u.limit_key
+        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
+        SELECT block[u.ordinal / 4096 + 1] + u.ordinal, u.id, 0, coalesce(u.priority, _priorities[1]), 0, 0,
+               coalesce(u.queue, _queues[1]), u.limit_key
         FROM unnest(_ids, _queues, _priorities, _delays, _available_at, _limit_keys) WITH ORDINALITY
              AS u (id, queue, priority, delay, available_at, limit_key, ordinal)
-        WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
+        WHERE NOT coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
           AND (all_new OR u.ordinal <> ALL (refused));
-    END IF;
 
-    IF cardinality(_queues) = 1 AND cardinality(_types) = 1 AND cardinality(_available_at) = 0 AND cardinality(_delays) = 1 THEN
-        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed)
-        SELECT clock, _queues[1], _types[1], n, CASE WHEN _delays[1] > 0 THEN n ELSE 0 END
-        FROM (SELECT cardinality(_ids) - cardinality(refused) AS n) made WHERE n > 0;
-    ELSE
+        IF cardinality(_available_at) > 0 OR 0 < ANY (_delays) THEN
+            INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key)
+            SELECT u.id, block[u.ordinal / 4096 + 1] + u.ordinal,
+                   coalesce(u.available_at, clock + coalesce(u.delay, _delays[1]) * interval '1 second'),
+                   0, coalesce(u.priority, _priorities[1]), 0, 0, coalesce(u.queue, _queues[1]), u.limit_key
+            FROM unnest(_ids, _queues, _priorities, _delays, _available_at, _limit_keys) WITH ORDINALITY
+                 AS u (id, queue, priority, delay, available_at, limit_key, ordinal)
+            WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false)
+              AND (all_new OR u.ordinal <> ALL (refused));
+        END IF;
+
         INSERT INTO rowlock.tallies (at, queue, type, alive, delayed)
         SELECT clock, coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), count(*),
                count(*) FILTER (WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false))
@@ -124,7 +135,7 @@ BEGIN
     END IF;
     SELECT e.existing INTO existing FROM rowlock.enqueue_many(
         ARRAY[new_id], ARRAY[type], ARRAY[payload::text], ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
-        ARRAY[visibility_ms], ARRAY[delay_seconds], ARRAY[available_at],
+        ARRAY[visibility_ms], ARRAY[delay_seconds], CASE WHEN available_at IS NULL THEN '{}'::timestamptz[] ELSE ARRAY[available_at] END,
         ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
         CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[unique_key] END,
         ARRAY[unique_seconds], ARRAY[while_active AND unique_key IS NOT NULL], true, NULL) e;
