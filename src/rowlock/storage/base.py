@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from rowlock.clock import Clock
+from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
 from rowlock.storage.records import (
     CancelResult,
     Claimed,
@@ -215,7 +216,7 @@ class Store(Protocol):
         """Remove failed or cancelled jobs, and the unique keys that they hold."""
 
     async def count(self, where: JobFilter, at_most: int) -> int:
-        """How many jobs match, counted up to `at_most`."""
+        """How many jobs match, counted up to `at_most`, in the store."""
 
     async def pause(self, queue: str) -> None:
         """From now on nothing is claimed from this queue, by anyone, until it is resumed; idempotent."""
@@ -316,6 +317,49 @@ class Store(Protocol):
 
     async def measures(self) -> dict[Measure, float]:
         """Every number, summed over all workers."""
+
+    # -- the HTTP API ------------------------------------------------------------------------------
+
+    async def add_token(self, token: NewToken) -> TokenRecord:
+        """Record a token by its digest; it expires by the store's clock."""
+
+    async def token(self, digest: str) -> TokenRecord | None:
+        """The token with this digest, unless it was revoked or has expired."""
+
+    async def tokens(self) -> list[TokenRecord]:
+        """Every token, revoked and expired ones too, the oldest first."""
+
+    async def revoke_token(self, token_id: TokenId) -> bool:
+        """End a token now; the first time counts. False when no token has this id, which need not be a UUID."""
+
+    async def touch_tokens(self, token_ids: Sequence[TokenId]) -> None:
+        """Note that these were used just now."""
+
+    async def begin_request(
+        self, key: str, fingerprint: str, job_id: JobId, *, keep_seconds: float, stale_seconds: float
+    ) -> RequestAnswer:
+        """Say what is known of the request with this key, and take it where it is the caller's to do.
+
+        Of callers at the same time one gets NEW. One that was begun longer ago than `stale_seconds` and not ended is
+        BROKEN_OFF for one caller, which takes it, with the job id that it was first given. After `keep_seconds` the key
+        is NEW again. A key that was used with another fingerprint is OTHER.
+        """
+
+    async def end_request(self, key: str, status: int, body: str) -> None:
+        """Keep the answer of a request that was begun; a key that is not known any more is left alone."""
+
+    async def drop_request(self, key: str) -> None:
+        """Nothing was done: forget that the request was begun. One that was ended stays."""
+
+    async def prune_access(self, days: float, limit: int) -> int:
+        """Remove up to `limit` requests past their time, and tokens that ended longer ago; count both."""
+
+    async def changes(self, since: datetime, limit: int) -> Changes:
+        """Jobs that were created, claimed, reported on, settled, rescued, cancelled or retried at or after this moment.
+
+        Each is told once, as it is now. Jobs that were removed, and those enqueued in a transaction that was open for
+        longer than the caller looks back, are not.
+        """
 
     # -- everyone ----------------------------------------------------------------------------------
 
