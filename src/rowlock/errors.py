@@ -8,14 +8,21 @@ RowlockError
 │   ├── SchemaMissing        it has not been migrated (far enough)
 │   └── SchemaTampered       a migration that ran differs from the one in this release
 ├── NoticeFailed             a message to staff did not reach every target
+├── BadCursor                no page came with this cursor
+├── ScheduleNotFound         no schedule has this name
+├── TokenNotFound            no token has this id
+├── RequestFailed            a server answered with an error
 ├── JobError                 about one job
 │   ├── UnknownJobType       no handler is registered under this name
 │   ├── BadPayload           the payload is not what the handler takes
 │   │   └── PayloadTooLarge  the payload exceeds the limit
+│   ├── CompanyMismatch      the job is for another company than the one that asks
 │   ├── DuplicateJob         the unique key is taken
 │   ├── QueueFull            the queue holds as many waiting jobs as it may
 │   ├── JobNotFound          no job has this id
 │   ├── JobNotRetryable      only failed and cancelled jobs can be retried
+│   ├── JobIsOver            there is nothing left to cancel
+│   ├── JobFailed            it ran at once, in resilient mode, and failed
 │   ├── LeaseLost            another attempt owns the job
 │   ├── DeadlineExceeded     the handler ran past its deadline
 │   └── JobCancelled         someone asked the job to stop
@@ -83,6 +90,35 @@ class NoticeFailed(RowlockError):
     code = "notice_failed"
 
 
+class BadCursor(RowlockError):
+    """No page came with this cursor; leave it out to begin with the newest."""
+
+    code = "bad_cursor"
+
+
+class ScheduleNotFound(RowlockError):
+    """No schedule has this name."""
+
+    code = "schedule_not_found"
+
+
+class TokenNotFound(RowlockError):
+    """No token has this id."""
+
+    code = "token_not_found"
+
+
+class RequestFailed(RowlockError):
+    """A server answered with an error; its code and status tell which."""
+
+    code = "request_failed"
+
+    def __init__(self, message: str, *, code: str = "request_failed", status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # of the answer, where the class has that of all others
+        self.status = status
+
+
 class JobError(RowlockError):
     """A job could not be enqueued, found or settled."""
 
@@ -105,6 +141,12 @@ class PayloadTooLarge(BadPayload):
     """The payload is larger than the limit; store the data elsewhere and pass a reference."""
 
     code = "payload_too_large"
+
+
+class CompanyMismatch(JobError):
+    """The job is for another company than the one that asks; nothing was enqueued."""
+
+    code = "company_scope"
 
 
 class DuplicateJob(JobError):
@@ -133,6 +175,18 @@ class JobNotRetryable(JobError):
     """Only failed and cancelled jobs can be retried."""
 
     code = "job_not_retryable"
+
+
+class JobIsOver(JobError):
+    """The job has ended already: there is nothing to cancel."""
+
+    code = "job_is_over"
+
+
+class JobFailed(JobError):
+    """The job ran at once, in resilient mode, and failed; nothing was recorded."""
+
+    code = "job_failed"
 
 
 class LeaseLost(JobError):

@@ -128,6 +128,7 @@ class Settings(BaseSettings):
         "ROWLOCK_KEEP_LOCK_DAYS", 90.0, "retention of idempotency locks after their work has ended"
     )
     keep_run_days: NotNegative = _setting("ROWLOCK_KEEP_RUN_DAYS", 90.0, "retention of the runs of schedules")
+    keep_token_days: NotNegative = _setting("ROWLOCK_KEEP_TOKEN_DAYS", 90.0, "retention of tokens after they ended")
     prune_minutes: Annotated[float, Field(gt=0)] = _setting(
         "ROWLOCK_PRUNE_MINUTES", 60.0, "how often retention is applied"
     )
@@ -153,6 +154,55 @@ class Settings(BaseSettings):
     )
     notify_seconds: Annotated[float, Field(ge=1, le=86_400)] = _setting(
         "ROWLOCK_NOTIFY_SECONDS", 300.0, "at most one message in so long; it names all deaths since the last"
+    )
+
+    http_host: str = _setting("ROWLOCK_HTTP_HOST", "127.0.0.1", "the address that the HTTP API is served on")
+    http_port: Annotated[int, Field(ge=0, le=65_535)] = _setting(
+        "ROWLOCK_HTTP_PORT", 8_000, "and the port; 0 lets the system choose one"
+    )
+    http_body_bytes_max: Annotated[int, Field(ge=1, le=128 * 1_048_576)] = _setting(
+        "ROWLOCK_HTTP_BODY_BYTES_MAX", 1_179_648, "size of a request's body: a payload and what goes with it"
+    )
+    http_body_seconds: Annotated[float, Field(gt=0, le=3_600)] = _setting(
+        "ROWLOCK_HTTP_BODY_SECONDS", 20.0, "how long a client may take to send a body"
+    )
+    http_bodies_max: Count = _setting(
+        "ROWLOCK_HTTP_BODIES_MAX", 64, "bodies of more than 64 kB that are received at once; more are asked to wait"
+    )
+    http_header_bytes_max: Annotated[int, Field(ge=1_024, le=1_048_576)] = _setting(
+        "ROWLOCK_HTTP_HEADER_BYTES_MAX", 16_384, "size of a request's line and headers"
+    )
+    http_header_seconds: Annotated[float, Field(gt=0, le=3_600)] = _setting(
+        "ROWLOCK_HTTP_HEADER_SECONDS", 10.0, "how long a client may take to send them"
+    )
+    http_request_seconds: Annotated[float, Field(gt=0, le=3_600)] = _setting(
+        "ROWLOCK_HTTP_REQUEST_SECONDS", 60.0, "how long an answer may take, except that of /api/v1/events"
+    )
+    http_requests_per_second: Count = _setting(
+        "ROWLOCK_HTTP_REQUESTS_PER_SECOND", 5_000, "requests of one token, per process; more are asked to wait"
+    )
+    http_guesses_per_minute: Count = _setting(
+        "ROWLOCK_HTTP_GUESSES_PER_MINUTE", 30, "unknown tokens that one address may try, per process"
+    )
+    http_token_seconds: Annotated[float, Field(ge=0, le=300)] = _setting(
+        "ROWLOCK_HTTP_TOKEN_SECONDS", 2.0, "how long a known token is trusted before the store is asked again"
+    )
+    http_idempotency_hours: Annotated[float, Field(gt=0, le=720)] = _setting(
+        "ROWLOCK_HTTP_IDEMPOTENCY_HOURS", 24.0, "how long the answer to a request with an Idempotency-Key is kept"
+    )
+    http_event_clients_max: Annotated[int, Field(ge=1, le=100_000)] = _setting(
+        "ROWLOCK_HTTP_EVENT_CLIENTS_MAX", 10_000, "clients of /api/v1/events, per process"
+    )
+    http_event_ms: Milliseconds = _setting(
+        "ROWLOCK_HTTP_EVENT_MS", 500, "how often changes are looked for while someone listens to events"
+    )
+    http_trusted_proxies: str = _setting(
+        "ROWLOCK_HTTP_TRUSTED_PROXIES",
+        "",
+        "addresses of proxies whose X-Forwarded-For names the client, separated by commas",
+    )
+    http_cors_origins: str = _setting(
+        "ROWLOCK_HTTP_CORS_ORIGINS", "", "origins whose pages may call the HTTP API, separated by commas; none by default"
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(

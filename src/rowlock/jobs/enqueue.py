@@ -100,7 +100,7 @@ class Enqueuer:
                 check(text)
             key = limit_key if limited is None else _limit_key(limited, payload)
             company = company_id or _company(payload)
-            held = _unique_key(unique, type_name, payload) if unique else None
+            held = _unique_key(unique, type_name, payload, company_id) if unique else None
             return new(
                 NewJob,
                 (
@@ -251,8 +251,11 @@ def softened(job: NewJob) -> NewJob:
     return job._replace(unique=UniqueKey(unique.key, unique.seconds, unique.while_active, OnConflict.RETURN_EXISTING))
 
 
-def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any]) -> UniqueKey:
+def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any], company_id: str | None) -> UniqueKey:
+    """Keys of a company that the caller names are its own: nobody learns from a duplicate what others have."""
     key = unique.key or fingerprint(type_name, payload)
+    if company_id is not None:
+        key = f"{company_id}/{key}"
     return UniqueKey(key, unique.seconds, unique.policy == "while_active", unique.on_conflict)
 
 

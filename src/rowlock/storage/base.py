@@ -348,8 +348,8 @@ class Store(Protocol):
     async def end_request(self, key: str, status: int, body: str) -> None:
         """Keep the answer of a request that was begun; a key that is not known any more is left alone."""
 
-    async def drop_request(self, key: str) -> None:
-        """Nothing was done: forget that the request was begun. One that was ended stays."""
+    async def release_request(self, key: str) -> None:
+        """How it ended is not known: let the next try take it at once, as BROKEN_OFF. One that was ended stays."""
 
     async def prune_access(self, days: float, limit: int) -> int:
         """Remove up to `limit` requests past their time, and tokens that ended longer ago; count both."""

@@ -1,0 +1,148 @@
+"""The JSON of everything that Rowlock tells: one shape per thing, the same over HTTP and with `--json`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from rowlock.jobs.payload import loads
+from rowlock.observe.redact import Redactor
+from rowlock.storage.access import JobChange, TokenRecord
+from rowlock.storage.records import JobRecord, QueueRecord, WorkerRecord
+from rowlock.storage.reliability import FailureRecord, RunRecord
+
+Shape = dict[str, Any]
+
+
+def iso(moment: datetime | None) -> str | None:
+    """ISO 8601 in UTC, with milliseconds and Z."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def job_shape(job: JobRecord, redact: Redactor | None) -> Shape:
+    """A job; without its secrets unless `redact` is None."""
+    return {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "status": job.status.value,
+        "payload": _data(job.payload, redact),
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "maxAttempts": job.max_attempts,
+        "deaths": job.deaths,
+        "lease": job.lease,
+        "visibilityTimeoutMs": job.visibility_timeout_ms,
+        "availableAt": iso(job.available_at),
+        "lockedAt": iso(job.locked_at),
+        "lockOwner": job.lock_owner,
+        "createdAt": iso(job.created_at),
+        "startedAt": iso(job.started_at),
+        "finishedAt": iso(job.finished_at),
+        "updatedAt": iso(job.updated_at),
+        "progress": job.progress,
+        "message": _text(job.message, redact),
+        "cancelRequested": job.cancel_requested,
+        "result": _data(job.result, redact),
+        "error": _text(job.error, redact),
+        "companyId": job.company_id,
+        "limitKey": job.limit_key,
+        "uniqueKey": job.unique_key,
+        "trace": job.trace,
+    }
+
+
+def change_shape(change: JobChange, redact: Redactor) -> Shape:
+    """What an event tells about a job: its state, not its data."""
+    return {
+        "id": change.id,
+        "type": change.type,
+        "queue": change.queue,
+        "status": change.status.value,
+        "attempts": change.attempts,
+        "maxAttempts": change.max_attempts,
+        "lease": change.lease,
+        "progress": change.progress,
+        "message": _text(change.message, redact),
+        "error": _text(change.error, redact),
+        "companyId": change.company_id,
+        "changedAt": iso(change.changed_at),
+    }
+
+
+def failure_shape(failure: FailureRecord, redact: Redactor) -> Shape:
+    return {
+        "id": failure.id,
+        "jobId": failure.job_id,
+        "jobName": failure.job_name,
+        "queueName": failure.queue_name,
+        "companyId": failure.company_id,
+        "payload": _data(failure.payload, redact),
+        "attempts": failure.attempts,
+        "maxAttempts": failure.max_attempts,
+        "isFinalAttempt": failure.is_final_attempt,
+        "failedReason": redact.text(failure.failed_reason),
+        "stackTrace": _text(failure.stack_trace, redact),
+        "firstFailedAt": iso(failure.first_failed_at),
+        "resolvedAt": iso(failure.resolved_at),
+    }
+
+
+def queue_shape(queue: QueueRecord) -> Shape:
+    return {
+        "name": queue.name,
+        "paused": queue.paused,
+        "ready": queue.ready,
+        "delayed": queue.delayed,
+        "processing": queue.processing,
+        "oldestReadySeconds": queue.oldest_ready_seconds,
+    }
+
+
+def run_shape(run: RunRecord) -> Shape:
+    return {
+        "name": run.name,
+        "tick": iso(run.tick),
+        "jobId": run.job_id,
+        "status": run.status.value,
+        "enqueuedAt": iso(run.enqueued_at),
+        "startedAt": iso(run.started_at),
+        "endedAt": iso(run.ended_at),
+        "error": run.error,
+    }
+
+
+def worker_shape(worker: WorkerRecord, now: datetime, visibility_ms: int) -> Shape:
+    return {
+        "id": worker.id,
+        "name": worker.name,
+        "queues": list(worker.queues),
+        "startedAt": iso(worker.started_at),
+        "seenAt": iso(worker.seen_at),
+        "alive": (now - worker.seen_at).total_seconds() * 1000 <= visibility_ms,
+    }
+
+
+def token_shape(token: TokenRecord) -> Shape:
+    """A token, without itself: nobody has it but its holder."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": token.role.value,
+        "companyId": token.company_id,
+        "createdAt": iso(token.created_at),
+        "expiresAt": iso(token.expires_at),
+        "lastUsedAt": iso(token.last_used_at),
+        "revokedAt": iso(token.revoked_at),
+    }
+
+
+def _data(text: str | None, redact: Redactor | None) -> Any:
+    value = None if text is None else loads(text)
+    return value if redact is None else redact.value(value)
+
+
+def _text(text: str | None, redact: Redactor | None) -> str | None:
+    return text if text is None or redact is None else redact.text(text)

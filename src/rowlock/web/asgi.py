@@ -1,0 +1,123 @@
+"""The HTTP API of an application, wired: `asgi(app)` is an ASGI application, served alone or mounted in another."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rowlock.app import Rowlock
+from rowlock.errors import RowlockError, StoreError
+from rowlock.observe import logs
+from rowlock.web import admin, events, fleet, jobs, probes
+from rowlock.web.body import Body
+from rowlock.web.hub import Hub
+from rowlock.web.guard import Guard, Viewer
+from rowlock.web.once import Once
+from rowlock.web.openapi import describe
+from rowlock.web.problem import Problem, problem_of
+from rowlock.web.shield import Shield
+
+_ABOUT = """Durable jobs on the database that you already run.
+
+Every route except `/healthz` and `/readyz` needs a token. Errors are `application/problem+json` with a stable `code`.
+"""
+
+
+class Api:
+    """The HTTP API of one application."""
+
+    def __init__(self, app: Rowlock) -> None:
+        self.app = app
+        settings = app.settings
+        self.hub = Hub(app)
+        self.routes = _routes(app, self.hub)
+        self._guard = Guard(Body(Once(self.routes, app), settings), app)
+        self._outside: ASGIApp = Shield(self._guard, settings.http_request_seconds, app.redact)
+        origins = [origin.strip() for origin in settings.http_cors_origins.split(",") if origin.strip()]
+        if origins:
+            self._outside = CORSMiddleware(
+                self._outside,
+                allow_origins=origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "last-event-id"],
+                expose_headers=["etag", "retry-after", "idempotency-replayed"],
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._outside(scope, receive, send)
+
+    async def close(self) -> None:
+        """Say good-bye to those who listen, and note which tokens were used."""
+        await self.hub.close()
+        await self._guard.tokens.touch(self.app.store)
+
+
+def asgi(app: Rowlock) -> Api:
+    """The HTTP API as an ASGI application, for `rowlock serve` or to be mounted under a prefix in another one."""
+    return Api(app)
+
+
+def _routes(app: Rowlock, hub: Hub) -> FastAPI:
+    api = FastAPI(
+        title="Rowlock",
+        version=version("rowlock"),
+        description=_ABOUT,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    api.state.rowlock = app
+    api.state.hub = hub
+    for part in (probes, jobs, fleet, events, admin):
+        api.include_router(part.router)
+
+    @api.get("/openapi.json", tags=["probes"], summary="This description")
+    async def description(caller: Viewer) -> Any:
+        return describe(api)
+
+    api.add_exception_handler(RowlockError, _ours)
+    api.add_exception_handler(Problem, _problem)
+    api.add_exception_handler(RequestValidationError, _invalid)
+    api.add_exception_handler(HTTPException, _http)
+    return api
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RowlockError)
+    if isinstance(error, StoreError):
+        app: Rowlock = request.app.state.rowlock
+        logs.get().error("http.store_failed", path=request.url.path, reason=app.redact.text(str(error)))
+    return problem_of(error).response()
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [{"field": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
+    if any(item["type"] == "json_invalid" for item in error.errors()):
+        return Problem("malformed_body", "the body is not JSON", more={"errors": found}).response()
+    told = "; ".join(f"{item['field']}: {item['message']}" for item in found[:5])
+    return Problem("validation_failed", told, more={"errors": found[:100]}).response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return Problem("not_found", f"there is nothing at {request.url.path}").response()
+    if error.status_code == 405:
+        headers = {"allow": (error.headers or {}).get("Allow", "")}
+        return Problem("method_not_allowed", f"{request.method} is not for {request.url.path}", headers).response()
+    return Problem("malformed_body", "the body could not be read").response()

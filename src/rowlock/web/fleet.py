@@ -1,0 +1,105 @@
+"""/api/v1/queues, schedules and health: what concerns all companies at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.web import models
+from rowlock.web.answer import answer, polled
+from rowlock.web.guard import FleetOperator, FleetViewer
+from rowlock.web.jobs import LimitQuery
+from rowlock.web.openapi import NOT_MODIFIED, fails
+
+router = APIRouter(prefix="/api/v1")
+
+QueueName = Annotated[models.Name, Path(examples=["default"])]
+ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
+
+
+@router.get(
+    "/health", tags=["fleet"], response_model=models.HealthTold, responses=NOT_MODIFIED, summary="Is all well?"
+)
+async def health(request: Request, caller: FleetViewer) -> Response:
+    """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
+    return polled(request, await caller.desk.health())
+
+
+@router.get("/queues", tags=["fleet"], response_model=models.QueuesTold, responses=NOT_MODIFIED, summary="List queues")
+async def queues(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.desk.queues())
+
+
+@router.post("/queues/{name}/pause", tags=["fleet"], response_model=models.SwitchedTold, summary="Pause a queue")
+async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
+    """Nothing of it starts, on any machine, until it is resumed. Running jobs go on."""
+    return answer(await caller.desk.switch(name, paused=True))
+
+
+@router.post("/queues/{name}/resume", tags=["fleet"], response_model=models.SwitchedTold, summary="Resume a queue")
+async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
+    return answer(await caller.desk.switch(name, paused=False))
+
+
+@router.get(
+    "/schedules",
+    tags=["schedules"],
+    response_model=models.SchedulesTold,
+    responses=NOT_MODIFIED,
+    summary="List schedules with their next tick and last run",
+)
+async def schedules(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.desk.schedules())
+
+
+@router.get(
+    "/schedules/runs",
+    tags=["schedules"],
+    response_model=models.RunsTold,
+    responses=NOT_MODIFIED,
+    summary="List runs, the latest first",
+)
+async def runs(
+    request: Request,
+    caller: FleetViewer,
+    name: Annotated[models.Name | None, Query(description="Only of this schedule.")] = None,
+    limit: LimitQuery = 50,
+) -> Response:
+    return polled(request, await caller.desk.runs(name, limit=limit))
+
+
+@router.post(
+    "/schedules/{name}/pause",
+    tags=["schedules"],
+    response_model=models.SchedulePausedTold,
+    responses=fails(404),
+    summary="Pause a schedule",
+)
+async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
+    return answer(await caller.desk.pause_schedule(name))
+
+
+@router.post(
+    "/schedules/{name}/resume",
+    tags=["schedules"],
+    response_model=models.ScheduleResumedTold,
+    responses=fails(404),
+    summary="Resume a schedule",
+)
+async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
+    """It goes on with its next tick; what was due meanwhile is left out."""
+    return answer(await caller.desk.resume_schedule(name))
+
+
+@router.post(
+    "/schedules/{name}/run",
+    tags=["schedules"],
+    response_model=models.ScheduleRunTold,
+    responses=fails(404),
+    summary="Run the job of a schedule now",
+)
+async def run_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
+    return answer(await caller.desk.run_schedule(name))

@@ -1,0 +1,121 @@
+"""The guard: who asks, may they, and not too often. Every route needs a token, except two that tell nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rowlock.app import Rowlock
+from rowlock.desk import Desk
+from rowlock.jobs.reader import Reader
+from rowlock.storage.access import Role, TokenRecord
+from rowlock.web.problem import Problem
+from rowlock.web.rates import Rates
+from rowlock.web.tokens import Tokens
+
+OPEN = ("/healthz", "/readyz")
+CALLER = "rowlock.caller"
+_GUESS_BURST_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever asks: a token, and the desk that it may ask at."""
+
+    token: TokenRecord
+    desk: Desk
+
+
+class Guard:
+    """Lets a request pass with its caller, or answers 401 or 429."""
+
+    def __init__(self, inner: ASGIApp, app: Rowlock) -> None:
+        self._inner = inner
+        self._app = app
+        settings = app.settings
+        self.tokens = Tokens(settings.http_token_seconds)
+        self._rates = Rates(settings.http_requests_per_second)
+        self._guesses = Rates(settings.http_guesses_per_minute / 60, _GUESS_BURST_SECONDS)
+        self._reader: Reader | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if path_of(scope) not in OPEN:
+            token = await self._token(scope)
+            wait = self._rates.wait_seconds(token.id)
+            if wait:
+                raise _too_many(f"this token may ask {self._app.settings.http_requests_per_second:,} times a second", wait)
+            self.tokens.used(self._app.store, token.id)
+            if self._reader is None:
+                self._reader = Reader(self._app.store)
+            scope[CALLER] = Caller(token, Desk(self._app, token.company_id, self._reader))
+        await self._inner(scope, receive, send)
+
+    async def _token(self, scope: Scope) -> TokenRecord:
+        given = bearer(scope)
+        if given is None:
+            raise Problem("unauthorized", "send `Authorization: Bearer rlk_…`; `rowlock token create` makes a token")
+        known = self.tokens.trusted(given)
+        if known is not None:
+            return known
+        # Only unknown tokens are slowed down: whoever has a good one is not locked out by a neighbour who guesses.
+        address = (scope.get("client") or ("?",))[0]
+        wait = self._guesses.wait_seconds(address)
+        if wait:
+            raise _too_many("too many tokens that are not known here came from this address", wait)
+        found = await self.tokens.look_up(self._app.store, given)
+        if found is None:
+            raise Problem("unauthorized", "this token is unknown, expired or revoked")
+        self._guesses.give_back(address)
+        return found
+
+
+def path_of(scope: Scope) -> str:
+    """The path within this application, wherever it is mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) or "/"
+
+
+def bearer(scope: Scope) -> str | None:
+    """The token of the Authorization header."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() == b"bearer" and token.strip():
+                return str(token.strip().decode("latin-1"))
+    return None
+
+
+def _too_many(detail: str, wait_seconds: float) -> Problem:
+    return Problem("too_many_requests", detail, {"retry-after": str(max(1, math.ceil(wait_seconds)))})
+
+
+# -- what routes ask for ---------------------------------------------------------------------------
+
+
+class Needs:
+    """A dependency: the caller, if their role covers this one and, for the fleet, they are not of one company."""
+
+    def __init__(self, role: Role, *, fleet: bool = False) -> None:
+        self.role = role
+        self.fleet = fleet
+
+    async def __call__(self, request: Request) -> Caller:
+        caller: Caller = request.scope[CALLER]
+        if not caller.token.role.covers(self.role):
+            raise Problem("forbidden", f"this needs the role {self.role}; the token has {caller.token.role}")
+        if self.fleet and caller.token.company_id is not None:
+            raise Problem("company_scope", "this concerns all companies, and the token is for one")
+        return caller
+
+
+Viewer = Annotated[Caller, Depends(Needs(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(Needs(Role.OPERATOR))]
+Admin = Annotated[Caller, Depends(Needs(Role.ADMIN))]
+FleetViewer = Annotated[Caller, Depends(Needs(Role.VIEWER, fleet=True))]
+FleetOperator = Annotated[Caller, Depends(Needs(Role.OPERATOR, fleet=True))]
+FleetAdmin = Annotated[Caller, Depends(Needs(Role.ADMIN, fleet=True))]

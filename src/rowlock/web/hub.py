@@ -1,0 +1,272 @@
+"""The hub: one look at the store for all who listen, however many they are.
+
+store ──changes since the last look──▶ hub ──▶ listener (a few hundred events, then a gap)
+      every half second, while anyone            └▶ listener …
+      listens, from any process
+
+An event tells the state of a job as it is; states that passed between two looks are left out. So nothing is lost that
+matters, nothing is kept for those who are away, and a client that comes back asks the store what has changed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from rowlock.app import Rowlock
+from rowlock.errors import StoreError
+from rowlock.observe import logs
+from rowlock.shapes import Shape, change_shape, queue_shape
+from rowlock.storage.access import Changes, JobChange, TokenId
+from rowlock.web.problem import Problem
+
+_LOOK_BACK = timedelta(seconds=2)  # a change may be committed so long after the time that it carries
+_LOOK_MAX = 2_000
+_HELD_MAX = 256
+_PAST_MAX = timedelta(hours=1)
+_PAST_SHARED = timedelta(seconds=5)  # clients that were cut off at about the same time share one look at the past
+_PAST_SECONDS = 1.0
+_QUEUES_SECONDS = 2.0
+_TOKENS_SECONDS = 15.0
+_AWAY_SECONDS = 2.0
+
+_ID = re.compile(r"([0-9]{1,16})-[0-9]{1,9}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Which events someone wants; empty fields match all."""
+
+    company_id: str | None = None
+    queue: str | None = None
+    type: str | None = None
+    job_id: str | None = None
+
+    def job(self, change: JobChange) -> bool:
+        return (
+            self.company_id in (None, change.company_id)
+            and self.queue in (None, change.queue)
+            and self.type in (None, change.type)
+            and self.job_id in (None, change.id)
+        )
+
+    @property
+    def queues(self) -> bool:
+        """Counts of queues are nobody's who sees one company, and no news of one job."""
+        return self.company_id is None and self.job_id is None and self.type is None
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """One client: what it wants, and what it has not been sent yet, which is never much."""
+
+    token_id: TokenId
+    wants: Wants
+    events: deque[bytes] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+
+    def give(self, event: bytes, gap: bytes) -> None:
+        if len(self.events) >= _HELD_MAX:
+            self.events.clear()  # it is too slow: let it read again what it shows
+            event = gap
+        self.events.append(event)
+        self.news.set()
+
+    def end(self) -> None:
+        self.over = True
+        self.news.set()
+
+
+class Hub:
+    """Looks while anyone listens, and tells each what it wants."""
+
+    def __init__(self, app: Rowlock) -> None:
+        self._app = app
+        self._seconds = app.settings.http_event_ms / 1_000
+        self._listeners: set[Listener] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._since: datetime | None = None
+        self._told: dict[str, tuple[Any, ...]] = {}
+        self._number = 0
+        self._queues: dict[str, Shape] = {}
+        self._queues_at = self._tokens_at = 0.0
+        self._past: dict[datetime, tuple[float, Changes]] = {}
+        self._past_lock = asyncio.Lock()
+
+    @property
+    def listening(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    async def join(self, token_id: TokenId, wants: Wants, last_event_id: str | None) -> Listener:
+        """Listen from now on, or from where an earlier connection ended."""
+        most = self._app.settings.http_event_clients_max
+        if len(self._listeners) >= most:
+            raise Problem("too_many_requests", f"{most:,} clients listen here already", {"retry-after": "30"})
+        listener = Listener(token_id, wants)
+        self._listeners.add(listener)  # from now on: what changes while the past is looked at comes twice, not never
+        try:
+            now = await self._started()
+            if last_event_id is None:
+                listener.give(_event("ready", f"{_micros(now)}-0", {}), b"")
+            else:
+                await self._catch_up(listener, last_event_id, now)
+        except BaseException:
+            self.leave(listener)
+            raise
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """Listen no more."""
+        self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """End all."""
+        for listener in self._listeners:
+            listener.end()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    # -- the past ----------------------------------------------------------------------------------
+
+    async def _catch_up(self, listener: Listener, last_event_id: str, now: datetime) -> None:
+        since = _moment(last_event_id)
+        if since is None or not timedelta() <= now - since + _LOOK_BACK <= _PAST_MAX:
+            listener.give(_gap(now, 0), b"")
+            return
+        past = await self._changes_since(since)
+        number = 0
+        listener.give(_event("ready", f"{_micros(since)}-0", {}), b"")
+        for change in past.jobs:
+            if listener.wants.job(change):
+                number += 1
+                listener.give(self._job_event(change, past.looked_at, number), _gap(past.looked_at, number))
+        if past.more:
+            listener.give(_gap(past.looked_at, number + 1), b"")
+
+    async def _changes_since(self, since: datetime) -> Changes:
+        """The same answer for all who ask at about the same time for about the same past."""
+        rounded = since - (since - _EPOCH) % _PAST_SHARED
+        async with self._past_lock:
+            kept = self._past.get(rounded)
+            if kept is None or time.monotonic() > kept[0]:
+                self._past = {at: told for at, told in self._past.items() if time.monotonic() <= told[0]}
+                found = await self._app.store.changes(rounded - _LOOK_BACK, _LOOK_MAX)
+                kept = self._past[rounded] = time.monotonic() + _PAST_SECONDS, found
+        return kept[1]
+
+    # -- the present -------------------------------------------------------------------------------
+
+    async def _started(self) -> datetime:
+        """Look, if nobody did; the moment from which on changes are told."""
+        if self._looking is None or self._looking.done() or self._since is None:
+            self._since = await self._app.store.now()
+            self._told = {}
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._look_on())
+        return self._since
+
+    async def _look_on(self) -> None:
+        while self._listeners:
+            await asyncio.sleep(self._seconds)
+            try:
+                await self._look()
+            except StoreError as error:
+                logs.get().warning("events.delayed", reason=str(error))
+                await asyncio.sleep(_AWAY_SECONDS)
+        self._since = None
+
+    async def _look(self) -> None:
+        assert self._since is not None
+        found = await self._app.store.changes(self._since - _LOOK_BACK, _LOOK_MAX)
+        told = {change.id: _signature(change) for change in found.jobs}
+        news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
+        self._since, self._told, self._number = found.looked_at, told, 0
+        self._tell(news, found)
+        now = time.monotonic()
+        if now - self._queues_at >= _QUEUES_SECONDS and any(listener.wants.queues for listener in self._listeners):
+            self._queues_at = now
+            await self._look_at_queues(found.looked_at)
+        if now - self._tokens_at >= _TOKENS_SECONDS:
+            self._tokens_at = now
+            await self._check_tokens()
+
+    def _tell(self, news: Iterable[JobChange], found: Changes) -> None:
+        for change in news:
+            self._number += 1
+            event: bytes | None = None
+            for listener in self._listeners:
+                if listener.wants.job(change):
+                    event = event or self._job_event(change, found.looked_at, self._number)
+                    listener.give(event, _gap(found.looked_at, self._number))
+        if found.more:
+            self._number += 1
+            gap = _gap(found.looked_at, self._number)
+            for listener in self._listeners:
+                listener.give(gap, gap)
+
+    def _job_event(self, change: JobChange, at: datetime, number: int) -> bytes:
+        return _event("job", f"{_micros(at)}-{number}", change_shape(change, self._app.redact))
+
+    async def _look_at_queues(self, at: datetime) -> None:
+        queues = {queue.name: queue_shape(queue) for queue in await self._app.store.queues()}
+        changed = [queues.get(name) or _empty(name) for name in sorted(queues.keys() | self._queues.keys())]
+        changed = [shape for shape in changed if not _same(shape, self._queues.get(shape["name"]))]
+        self._queues = queues
+        for shape in changed:
+            self._number += 1
+            event = _event("queue", f"{_micros(at)}-{self._number}", shape)
+            for listener in self._listeners:
+                if listener.wants.queues and listener.wants.queue in (None, shape["name"]):
+                    listener.give(event, _gap(at, self._number))
+
+    async def _check_tokens(self) -> None:
+        """A token that was revoked or has expired listens no more."""
+        store = self._app.store
+        now = await store.now()
+        good = {t.id for t in await store.tokens() if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)}
+        for listener in self._listeners:
+            if listener.token_id not in good:
+                listener.end()
+
+
+def _signature(change: JobChange) -> tuple[Any, ...]:
+    return (change.status, change.lease, change.attempts, change.progress, change.message, change.changed_at)
+
+
+def _same(shape: Shape, before: Shape | None) -> bool:
+    """Whether the counts are the same: the age of the oldest job grows by itself."""
+    return before is not None and {**shape, "oldestReadySeconds": 0} == {**before, "oldestReadySeconds": 0}
+
+
+def _empty(name: str) -> Shape:
+    return {"name": name, "paused": False, "ready": 0, "delayed": 0, "processing": 0, "oldestReadySeconds": None}
+
+
+def _event(kind: str, event_id: str, data: Shape) -> bytes:
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), kind.encode(), orjson.dumps(data))
+
+
+def _gap(at: datetime, number: int) -> bytes:
+    """There was more than fits: whoever shows something should read it again."""
+    return _event("gap", f"{_micros(at)}-{number}", {})
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _moment(event_id: str) -> datetime | None:
+    found = _ID.fullmatch(event_id)
+    return _EPOCH + timedelta(microseconds=int(found[1])) if found else None

@@ -1,0 +1,133 @@
+"""/api/v1/queue: jobs, the dead-letter queue, statistics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.storage.access import Role
+from rowlock.web import models
+from rowlock.web.answer import answer, polled
+from rowlock.web.guard import Operator, Viewer
+from rowlock.web.openapi import CREATED, NOT_MODIFIED, fails
+from rowlock.web.once import reserved
+from rowlock.web.problem import Problem
+
+router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
+
+JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
+StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs in this state.")]
+TypeFilter = Annotated[models.Name | None, Query(description="Only jobs of this type.")]
+QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
+CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
+LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
+CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
+
+
+@router.post(
+    "/enqueue",
+    status_code=201,
+    response_model=models.EnqueuedTold,
+    responses=fails(409, 413) | {200: CREATED},
+    summary="Enqueue a job",
+)
+async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:
+    """The job is durable when this answers. 409 names the job that holds its unique key; with `return_existing` that
+    job is the answer, and the status 200."""
+    job = await caller.desk.enqueue(
+        given.type,
+        given.payload,
+        queue=given.queue,
+        priority=given.priority,
+        delay_seconds=given.delay_seconds,
+        at=given.available_at,
+        max_attempts=given.max_attempts,
+        company_id=given.company_id,
+        unique=given.unique and given.unique.unique(),
+        limit_key=given.limit_key,
+        reserved=reserved(request),
+    )
+    return answer(job, 201 if job["created"] else 200)
+
+
+@router.get("", response_model=models.PageTold, responses=NOT_MODIFIED, summary="List jobs, newest first")
+async def list_jobs(
+    request: Request,
+    caller: Viewer,
+    status: StatusFilter = None,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+    limit: LimitQuery = 50,
+    cursor: CursorQuery = None,
+) -> Response:
+    page = await caller.desk.jobs(
+        status=status, type=type, queue=queue, company_id=company_id, limit=limit, cursor=cursor
+    )
+    return polled(request, page)
+
+
+@router.get("/stats", response_model=models.StatsTold, responses=NOT_MODIFIED, summary="Count jobs")
+async def stats(request: Request, caller: Viewer) -> Response:
+    return polled(request, await caller.desk.stats())
+
+
+@router.get(
+    "/dead-letter", response_model=models.PageTold, responses=NOT_MODIFIED, summary="List jobs that failed for good"
+)
+async def dead_letter(
+    request: Request,
+    caller: Viewer,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+    limit: LimitQuery = 50,
+    cursor: CursorQuery = None,
+) -> Response:
+    page = await caller.desk.jobs(
+        status="failed", type=type, queue=queue, company_id=company_id, limit=limit, cursor=cursor
+    )
+    return polled(request, page)
+
+
+@router.post("/dead-letter/retry", response_model=models.RetriedTold, summary="Queue failed jobs again")
+async def retry_dead(caller: Operator, given: models.DeadGiven) -> Response:
+    """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
+    return answer(await caller.desk.retry_dead(**_chosen(given)))
+
+
+@router.post("/dead-letter/discard", response_model=models.DiscardedTold, summary="Remove failed jobs for good")
+async def discard_dead(caller: Operator, given: models.DeadGiven) -> Response:
+    """The unique keys that they hold are free again."""
+    return answer(await caller.desk.discard_dead(**_chosen(given)))
+
+
+def _chosen(given: models.DeadGiven) -> dict[str, object]:
+    return given.model_dump(exclude={"all"})
+
+
+@router.get("/{job_id}", response_model=models.JobTold, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
+async def get_job(
+    request: Request,
+    caller: Viewer,
+    job_id: JobId,
+    raw: Annotated[bool, Query(description="With its secrets: for administrators.")] = False,
+) -> Response:
+    if raw and not caller.token.role.covers(Role.ADMIN):
+        raise Problem("forbidden", f"raw needs the role admin; the token has {caller.token.role}")
+    return polled(request, await caller.desk.job(job_id, raw=raw))
+
+
+@router.post("/{job_id}/retry", response_model=models.JobTold, responses=fails(404, 409), summary="Retry a job")
+async def retry(caller: Operator, job_id: JobId) -> Response:
+    """Queue a failed or cancelled job again, with fresh attempts."""
+    return answer(await caller.desk.retry(job_id))
+
+
+@router.post("/{job_id}/cancel", response_model=models.JobTold, responses=fails(404, 409), summary="Cancel a job")
+async def cancel(caller: Operator, job_id: JobId) -> Response:
+    """A waiting job will not run; a running one is told to stop (`cancelRequested`)."""
+    return answer(await caller.desk.cancel(job_id))

@@ -1,0 +1,117 @@
+"""Idempotency-Key: a POST that is sent again with the same key is answered again, not done again.
+
+A job that such a request enqueues gets its id before anything else happens. When the server dies between the job's
+commit and the answer, the next try finds the job under that id; it cannot make a second one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rowlock.app import Rowlock
+from rowlock.ids import uuid7
+from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.web.answer import JSON
+from rowlock.web.guard import CALLER, Caller
+from rowlock.web.problem import MEDIA_TYPE, Problem
+
+RESERVED = "rowlock.request"
+_KEY_LENGTH_MAX = 200
+_KEPT_BYTES_MAX = 262_144
+_FORGOTTEN = (401, 403, 408, 415, 429)  # such an answer says nothing about the request itself
+
+
+class Once:
+    """Answers a repeated request from what was kept of the first."""
+
+    def __init__(self, inner: ASGIApp, app: Rowlock) -> None:
+        self._inner = inner
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = _header(scope) if scope["method"] == "POST" and CALLER in scope else None
+        if given is None:
+            await self._inner(scope, receive, send)
+            return
+        key, fingerprint = _identity(scope, given)
+        settings, store = self._app.settings, self._app.store
+        known = await store.begin_request(
+            key,
+            fingerprint,
+            uuid7(),
+            keep_seconds=settings.http_idempotency_hours * 3_600,
+            stale_seconds=settings.http_request_seconds * 2,
+        )
+        if known.state in (RequestState.NEW, RequestState.BROKEN_OFF):
+            scope[RESERVED] = known
+            await self._first(key, scope, receive, send)
+        else:
+            await _again(known)(scope, receive, send)
+
+    async def _first(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Do it, and keep the answer before it goes out."""
+        start: Message = {}
+        parts: list[bytes] = []
+
+        async def keep(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            parts.append(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            body = b"".join(parts)
+            status = start["status"]
+            if status < 500 and status not in _FORGOTTEN and len(body) <= _KEPT_BYTES_MAX:
+                await self._app.store.end_request(key, status, body.decode())
+            else:
+                # A store that failed may have recorded the job all the same: the next try looks for it first.
+                await self._app.store.release_request(key)
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+
+        try:
+            await self._inner(scope, receive, keep)
+        except BaseException:
+            await self._app.store.release_request(key)
+            raise
+
+
+def reserved(request: Request) -> RequestAnswer | None:
+    """What is set aside for a request with an Idempotency-Key."""
+    found: RequestAnswer | None = request.scope.get(RESERVED)
+    return found
+
+
+def _again(known: RequestAnswer) -> Response:
+    if known.state is RequestState.RUNNING:
+        return Problem("idempotency_in_progress", "a request with this key is being answered; try again").response()
+    if known.state is RequestState.OTHER:
+        return Problem("idempotency_key_reused", "use a new key for every new request").response()
+    assert known.status is not None
+    media_type = MEDIA_TYPE if known.status >= 400 else JSON
+    headers = {"idempotency-replayed": "true", "cache-control": "no-store"}
+    return Response(known.body, known.status, headers, media_type)
+
+
+def _header(scope: Scope) -> str | None:
+    found = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    if not found:
+        return None
+    key = found[0].decode("latin-1").strip()
+    if len(found) > 1 or not 0 < len(key) <= _KEY_LENGTH_MAX or not key.isprintable():
+        raise Problem("validation_failed", f"Idempotency-Key must be one text of 1 to {_KEY_LENGTH_MAX} characters")
+    return key
+
+
+def _identity(scope: Scope, given: str) -> tuple[str, str]:
+    """The key, which belongs to its token, and what the request asks for."""
+    caller: Caller = scope[CALLER]
+    key = hashlib.sha256(f"{caller.token.id}\n{given}".encode()).hexdigest()
+    asked = b"\n".join([scope["path"].encode(), scope["query_string"], scope["rowlock.body"]])
+    return key, hashlib.sha256(asked).hexdigest()

@@ -1,0 +1,104 @@
+"""Errors over HTTP: problem+json (RFC 9457) with stable codes, each listed here once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from rowlock.errors import DuplicateJob, RowlockError, StoreError
+
+MEDIA_TYPE = "application/problem+json"
+_WAIT_SECONDS = 5  # where an error says that it may be gone soon
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    status: int
+    title: str
+
+
+PROBLEMS: Mapping[str, Kind] = {
+    "malformed_request": Kind(400, "This is not a well-formed HTTP request."),
+    "unauthorized": Kind(401, "A token is needed, and this one is missing, unknown, expired or revoked."),
+    "forbidden": Kind(403, "The token's role does not allow this."),
+    "company_scope": Kind(403, "The token is for one company, and this concerns all, or another."),
+    "not_found": Kind(404, "There is nothing at this address."),
+    "job_not_found": Kind(404, "No job or failure has this id."),
+    "schedule_not_found": Kind(404, "No schedule has this name."),
+    "method_not_allowed": Kind(405, "This address does not take this method."),
+    "request_timeout": Kind(408, "The request took too long to arrive."),
+    "duplicate_job": Kind(409, "A job with the same unique key exists already."),
+    "job_not_retryable": Kind(409, "Only failed and cancelled jobs can be retried."),
+    "job_is_over": Kind(409, "The job has ended already: there is nothing to cancel."),
+    "idempotency_in_progress": Kind(409, "A request with this Idempotency-Key is being answered right now."),
+    "body_too_large": Kind(413, "The body is larger than the limit."),
+    "payload_too_large": Kind(413, "The payload is larger than the limit."),
+    "unsupported_media_type": Kind(415, "The body must be application/json."),
+    "malformed_body": Kind(422, "The body is not JSON."),
+    "validation_failed": Kind(422, "A parameter or a field of the body is missing or wrong."),
+    "unknown_job_type": Kind(422, "No handler is registered for this job type."),
+    "bad_payload": Kind(422, "The payload is not what the handler takes."),
+    "bad_setting": Kind(422, "A name or an option is out of its limits."),
+    "bad_cursor": Kind(422, "No page came with this cursor."),
+    "job_failed": Kind(422, "In resilient mode the job ran at once, and failed."),
+    "idempotency_key_reused": Kind(422, "This Idempotency-Key was used for another request."),
+    "too_many_requests": Kind(429, "Too many requests; try again after the time in Retry-After."),
+    "queue_full": Kind(429, "The queue holds as many waiting jobs as it may; try again later."),
+    "headers_too_large": Kind(431, "The request's line and headers are larger than the limit."),
+    "internal_error": Kind(500, "Something unexpected went wrong; the server's log has the reason."),
+    "store_unavailable": Kind(503, "The database cannot be reached; try again later."),
+    "not_ready": Kind(503, "The database is not ready for this version."),
+    "timeout": Kind(504, "The answer took too long."),
+}
+
+_NOT_READY = ("schema_missing", "schema_too_new", "schema_tampered")
+_WAIT = ("queue_full", "store_unavailable", "not_ready", "too_many_requests", "idempotency_in_progress")
+
+
+@dataclass(slots=True)
+class Problem(Exception):
+    """An answer that is an error."""
+
+    code: str
+    detail: str
+    headers: dict[str, str] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> int:
+        return PROBLEMS[self.code].status
+
+    def response(self) -> Response:
+        """The answer as it goes out."""
+        kind = PROBLEMS[self.code]
+        headers = dict(self.headers)
+        if self.code in _WAIT:
+            headers.setdefault("retry-after", str(_WAIT_SECONDS))
+        if kind.status == 401:
+            headers["www-authenticate"] = 'Bearer realm="rowlock"'
+        body = {
+            "type": f"urn:rowlock:problem:{self.code}",
+            "title": kind.title,
+            "status": kind.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.more,
+        }
+        return Response(orjson.dumps(body), kind.status, headers | {"cache-control": "no-store"}, MEDIA_TYPE)
+
+
+def problem_of(error: RowlockError) -> Problem:
+    """The answer to an error of ours."""
+    if isinstance(error, DuplicateJob):
+        return Problem(error.code, str(error), more={"existingJobId": error.existing_job_id})
+    if error.code in PROBLEMS:
+        return Problem(error.code, str(error))
+    if error.code in _NOT_READY:
+        return Problem("not_ready", str(error))
+    if isinstance(error, StoreError):
+        return Problem("store_unavailable", "the database failed this request; the server's log has the reason")
+    return Problem("bad_payload", str(error))

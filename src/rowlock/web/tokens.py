@@ -1,0 +1,86 @@
+"""Tokens: made once, stored hashed, looked up by digest; a known one is trusted for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+
+from rowlock.errors import StoreError
+from rowlock.ids import uuid7
+from rowlock.storage.access import NewToken, Role, TokenId, TokenRecord
+from rowlock.storage.base import Store
+
+PREFIX = "rlk_"
+_BYTES = 32
+_LENGTH_MAX = 200
+_KNOWN_MAX = 10_000
+_TOUCH_SECONDS = 30.0
+
+
+def new_token(
+    name: str, role: Role, company_id: str | None = None, expires_in_seconds: float | None = None
+) -> tuple[str, NewToken]:
+    """A fresh token, and what is recorded of it."""
+    text = PREFIX + secrets.token_urlsafe(_BYTES)
+    return text, NewToken(uuid7(), digest(text), name, role, company_id, expires_in_seconds)
+
+
+def digest(token: str) -> str:
+    # 256 random bits cannot be guessed from their hash: a slow one would only slow down every request.
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Tokens:
+    """The tokens that this process has seen lately.
+
+    A lookup is by digest, so nothing about a token can be learned from how long it takes.
+    """
+
+    def __init__(self, trust_seconds: float) -> None:
+        self._trust_seconds = trust_seconds
+        self._known: OrderedDict[str, tuple[TokenRecord, float]] = OrderedDict()
+        self._used: set[TokenId] = set()
+        self._touched_at = -_TOUCH_SECONDS
+        self._touching: asyncio.Task[None] | None = None
+
+    def trusted(self, token: str) -> TokenRecord | None:
+        """The record of a token that was good a moment ago."""
+        found = self._known.get(digest(token))
+        if found is None or time.monotonic() > found[1]:
+            return None
+        return found[0]
+
+    async def look_up(self, store: Store, token: str) -> TokenRecord | None:
+        """The record of a good token, from the store."""
+        if not token.startswith(PREFIX) or len(token) > _LENGTH_MAX:
+            return None
+        key = digest(token)
+        record = await store.token(key)
+        if record is None:
+            self._known.pop(key, None)
+            return None
+        self._known[key] = record, time.monotonic() + self._trust_seconds
+        self._known.move_to_end(key)
+        if len(self._known) > _KNOWN_MAX:
+            self._known.popitem(last=False)
+        return record
+
+    def used(self, store: Store, token_id: TokenId) -> None:
+        """Note a use; the store is told now and then, not at every request."""
+        self._used.add(token_id)
+        now = time.monotonic()
+        if now - self._touched_at >= _TOUCH_SECONDS and (self._touching is None or self._touching.done()):
+            self._touched_at = now
+            self._touching = asyncio.create_task(self.touch(store))
+
+    async def touch(self, store: Store) -> None:
+        """Tell the store which tokens were used."""
+        used, self._used = self._used, set()
+        try:
+            if used:
+                await store.touch_tokens(sorted(used))
+        except StoreError:
+            self._used |= used  # with the next
