@@ -20,6 +20,8 @@ class Plan:
     latency_per_second: int = 20
     filled: int = 500_000
     idle_seconds: float = 30.0
+    http_requests: int = 8_000
+    http_connections: int = 32
     health_jobs: int = 1_000_000  # and as many failures
     health_asked: int = 101
 
@@ -33,5 +35,6 @@ QUICK = Plan(
     latency_jobs=60,
     filled=50_000,
     idle_seconds=10.0,
+    http_requests=4_000,
     health_jobs=100_000,
 )

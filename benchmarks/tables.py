@@ -42,6 +42,8 @@ def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System]
         _costs(summary, systems),
         "## What an idle worker costs, default settings, one process\n",
         _idle(summary, systems),
+        "## Enqueue over HTTP, one server process, keep-alive\n",
+        _http(summary, systems),
         "## How it was measured\n",
         _method(systems, about),
     ]
@@ -125,6 +127,14 @@ def _idle(summary: Summary, systems: list[System]) -> str:
     found = {system.name: summary.get(system.name, {}).get("idle", {}) for system in systems}
     rows = [[name, _number(idle.get("statements_per_minute"))] for name, idle in found.items() if idle]
     return _table(["system", "statements per minute"], rows)
+
+
+def _http(summary: Summary, systems: list[System]) -> str:
+    keys = ("rate", "p50_ms", "p99_ms", "empty_rate", "empty_p99_ms", "share")
+    found = {system.name: summary.get(system.name, {}).get("http", {}) for system in systems}
+    rows = [[name, *(_number(http.get(key)) for key in keys)] for name, http in found.items() if http]
+    titles = ["requests/s", "p50 ms", "p99 ms", "empty route, requests/s", "p99 ms", "share"]
+    return _table(["system", *titles], rows)
 
 
 def _method(systems: list[System], about: dict[str, Any]) -> str:

@@ -129,6 +129,13 @@ def _health(context: Context, system: System) -> Figures:
     return {"median_ms": took[len(took) // 2], "max_ms": took[-1], "jobs": plan.health_jobs}
 
 
+def _http(context: Context, system: System) -> Figures:
+    with context.empty(system, system.default) as where:
+        where.settle()
+        plan = context.plan
+        return context.call(system, where, system.default, "http", plan.http_requests, plan.http_connections)
+
+
 def _wait_until_idle(context: Context, system: System, where: Place, settings: Settings, running: Workers) -> None:
     """Let the worker run one job, so that it is known to be up, and then become idle."""
     context.call(system, where, settings, "one", 0)
@@ -188,6 +195,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("statements", "statements per job", _drain("judged_settings", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
     Workload("health", "health of a full store", _health, lambda system: system.runtime is Runtime.ROWLOCK, once=True),
+    Workload("http", "enqueued over HTTP", _http, lambda system: system.runtime is Runtime.ROWLOCK, once=True),
     Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
     Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),
 )

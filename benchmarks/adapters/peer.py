@@ -3,7 +3,7 @@
 The driver runs an adapter as `python -m benchmarks.adapters.NAME COMMAND ...`, always in a fresh
 process of that system's own environment, and reads the last line of its output, which is JSON:
 
-    setup | one N | bulk N | load N | concurrent N TASKS | paced N PER_SECOND
+    setup | one N | bulk N | load N | concurrent N TASKS | paced N PER_SECOND | http N CONNECTIONS
     | fill WAITING FINISHED | worker PROCESSES
 """
 
@@ -68,6 +68,9 @@ class Peer:
         """Put in jobs that sort after all others, and finished ones; say what was put there."""
         raise NotImplementedError
 
+    def http(self, requests: int, connections: int) -> Any:
+        """Enqueue over HTTP; requests a second, and those of an empty route."""
+
     def health(self, jobs: int, failures: int, asked: int) -> Any:
         """Put in so many finished jobs and failures; how long each of the questions after the health took."""
         raise NotImplementedError
@@ -110,6 +113,8 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
     try:
         if command == "fill":
             return dict(await _done(peer.fill(*numbers)))
+        if command == "http":
+            return dict(await _done(peer.http(*numbers)))
         if command == "health":
             return {"milliseconds": await _done(peer.health(*numbers))}
         if command == "load":

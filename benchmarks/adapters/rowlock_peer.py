@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 
+from benchmarks.adapters.rowlock_http import measure
 from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, chunks, main, record
 from rowlock import Job, Rowlock
 from rowlock.observe.health import queue_health
@@ -70,6 +71,9 @@ class RowlockPeer(Peer):
             await queue_health(app.store, app.settings, "default")
             took.append((time.perf_counter() - started) * 1_000)
         return took
+
+    async def http(self, requests: int, connections: int) -> dict[str, Any]:
+        return await measure(app, "benchmarks.adapters.rowlock_peer:app", _URL, requests, connections)
 
     def worker(self, processes: int) -> None:
         os.environ.update(SETTINGS.get("environment", {}))

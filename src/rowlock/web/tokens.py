@@ -1,36 +1,18 @@
-"""Tokens: made once, stored hashed, looked up by digest; a known one is trusted for a moment."""
+"""Tokens as requests bring them: looked up by digest; a known one is trusted for a moment."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
 import time
 from collections import OrderedDict
 
 from rowlock.errors import StoreError
-from rowlock.ids import uuid7
-from rowlock.storage.access import NewToken, Role, TokenId, TokenRecord
+from rowlock.storage.access import TokenId, TokenRecord
 from rowlock.storage.base import Store
+from rowlock.tokens import LENGTH_MAX, PREFIX, digest
 
-PREFIX = "rlk_"
-_BYTES = 32
-_LENGTH_MAX = 200
 _KNOWN_MAX = 10_000
 _TOUCH_SECONDS = 30.0
-
-
-def new_token(
-    name: str, role: Role, company_id: str | None = None, expires_in_seconds: float | None = None
-) -> tuple[str, NewToken]:
-    """A fresh token, and what is recorded of it."""
-    text = PREFIX + secrets.token_urlsafe(_BYTES)
-    return text, NewToken(uuid7(), digest(text), name, role, company_id, expires_in_seconds)
-
-
-def digest(token: str) -> str:
-    # 256 random bits cannot be guessed from their hash: a slow one would only slow down every request.
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Tokens:
@@ -55,7 +37,7 @@ class Tokens:
 
     async def look_up(self, store: Store, token: str) -> TokenRecord | None:
         """The record of a good token, from the store."""
-        if not token.startswith(PREFIX) or len(token) > _LENGTH_MAX:
+        if not token.startswith(PREFIX) or len(token) > LENGTH_MAX:
             return None
         key = digest(token)
         record = await store.token(key)

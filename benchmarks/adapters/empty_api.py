@@ -1,0 +1,22 @@
+"""An empty FastAPI route that checks the same body as Rowlock's enqueue, and has no store: what HTTP alone costs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from rowlock.web.models import EnqueueGiven
+
+api = FastAPI()
+
+
+@api.post("/api/v1/queue/enqueue", status_code=201)
+async def enqueue(given: EnqueueGiven) -> dict[str, Any]:
+    return {"type": given.type, "status": "queued"}
+
+
+if __name__ == "__main__":
+    uvicorn.run(api, port=int(sys.argv[1]), log_level="critical", access_log=False)
