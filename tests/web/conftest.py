@@ -1,0 +1,85 @@
+"""Applications on every store with their HTTP API, served for real on a loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from engine.conftest import (
+    MakeApp,
+    clock,
+    log,
+    make_app,
+    plain_environment,
+    pytest_generate_tests,
+    resource,
+    rig,
+    store,
+    tmp_path,
+)
+from rowlock import Job, Permanent, Rowlock, Unique
+from web.site import Site
+
+__all__ = [
+    "clock",
+    "log",
+    "make_app",
+    "plain_environment",
+    "pytest_generate_tests",
+    "resource",
+    "rig",
+    "store",
+    "tmp_path",
+]
+
+MakeSite = Callable[..., Awaitable[Site]]
+
+
+def declare(app: Rowlock) -> None:
+    """Job types for these tests."""
+
+    @app.job("ping")
+    async def ping(job: Job) -> dict[str, Any]:
+        return {"pong": True}
+
+    @app.job("mail")
+    async def mail(job: Job, to: str, subject: str = "") -> None: ...
+
+    @app.job("once", unique=Unique.forever())
+    async def once(job: Job, number: int = 0) -> None: ...
+
+    @app.job("doomed")
+    async def doomed(job: Job, password: str = "") -> None:
+        raise Permanent("it never works")
+
+    @app.job("open")
+    async def anything(job: Job, **payload: Any) -> None: ...
+
+    app.schedule("nightly", "ping", cron="0 3 * * *")
+
+
+@pytest.fixture
+async def make_site(make_app: MakeApp) -> AsyncIterator[MakeSite]:
+    """Makes sites: an application, its API on a port, tokens of every role."""
+    sites: list[Site] = []
+
+    async def make(**settings: Any) -> Site:
+        app = await make_app(**{"http_event_ms": 50, "http_token_seconds": 0.0} | settings)
+        declare(app)
+        site = Site(app)
+        sites.append(site)
+        await site.start()
+        return site
+
+    yield make
+    for site in sites:
+        async with asyncio.timeout(20):
+            await site.stop()
+
+
+@pytest.fixture
+async def site(make_site: MakeSite) -> Site:
+    return await make_site()

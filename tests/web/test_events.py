@@ -1,0 +1,228 @@
+"""Server-sent events: what changes anywhere arrives here, once, and slow clients cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rowlock.storage.access import Role
+from rowlock.storage.records import Outcome, Progress, Settlement
+from web.conftest import MakeSite, declare
+from web.site import Site, problem
+
+WORKER = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
+SECONDS = 10.0
+
+
+class Stream:
+    """What one client hears."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+
+    async def event(self) -> tuple[str, dict[str, Any], str]:
+        """The next one: kind, data and id."""
+        found: dict[str, str] = {}
+        async with asyncio.timeout(SECONDS):
+            async for line in self._lines:
+                if line:
+                    name, _, value = line.partition(": ")
+                    found[name] = value
+                elif "event" in found:
+                    return found["event"], json.loads(found["data"]), found["id"]
+                else:
+                    found.clear()
+        raise AssertionError("the stream has ended")
+
+    async def job(self) -> dict[str, Any]:
+        while True:
+            kind, data, _ = await self.event()
+            if kind == "job":
+                return data
+
+    async def until(self, status: str) -> dict[str, Any]:
+        while (data := await self.job())["status"] != status:
+            pass
+        return data
+
+
+@asynccontextmanager
+async def listening(site: Site, query: str = "", token: str = "viewer", **headers: str) -> AsyncIterator[Stream]:
+    given = {"authorization": f"Bearer {site.tokens[token]}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    async with site.http.stream("GET", f"/api/v1/events{query}", headers=given) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Stream(answer.aiter_lines())
+
+
+async def test_the_life_of_a_job_is_told(site: Site) -> None:
+    store = site.app.store
+    async with listening(site) as stream:
+        assert (await stream.event())[0] == "ready"
+        job = await site.enqueue(companyId="acme")
+        told = await stream.until("queued")
+        assert (told["id"], told["type"], told["queue"], told["companyId"]) == (job["id"], "ping", "default", "acme")
+        assert "payload" not in told
+        await store.claim("default", WORKER, 1)
+        assert (await stream.until("processing"))["lease"] == 1
+        await store.progress(WORKER, [Progress(job["id"], 1, 40, "reading")])
+        while (told := await stream.job())["progress"] != 40:
+            pass
+        assert told["message"] == "reading"
+        await store.settle(WORKER, [Settlement(job["id"], 1, Outcome.SUCCEEDED)])
+        assert (await stream.until("succeeded"))["id"] == job["id"]
+
+
+async def test_what_another_process_does_arrives(site: Site, make_app: Any) -> None:
+    other = await make_app()
+    declare(other)
+    async with listening(site) as stream:
+        await stream.event()
+        receipt = await other.enqueue("ping")
+        assert (await stream.job())["id"] == receipt.job_id
+        await other.work(drain=True)
+        assert (await stream.until("succeeded"))["id"] == receipt.job_id
+
+
+async def test_a_state_is_told_once(site: Site) -> None:
+    async with listening(site, "?type=ping") as stream:
+        await stream.event()
+        first = await site.enqueue()
+        assert (await stream.job())["id"] == first["id"]
+        await asyncio.sleep(0.3)  # several looks, each of which sees the job again
+        second = await site.enqueue()
+        assert (await stream.job())["id"] == second["id"]
+
+
+async def test_events_are_filtered(site: Site) -> None:
+    wanted = await site.enqueue("open")
+    async with (
+        listening(site, "?queue=other") as by_queue,
+        listening(site, "?type=mail") as by_type,
+        listening(site, f"?job={wanted['id'].upper()}") as by_job,
+    ):
+        for stream in (by_queue, by_type, by_job):
+            assert (await stream.event())[0] == "ready"
+        await site.enqueue()
+        mail = await site.enqueue("mail", payload={"to": "x"})
+        other = await site.enqueue(queue="other")
+        await site.post(f"/api/v1/queue/{wanted['id']}/cancel")
+        assert (await by_queue.job())["id"] == other["id"]
+        assert (await by_type.job())["id"] == mail["id"]
+        assert await by_job.until("cancelled")
+
+
+async def test_a_companys_token_hears_of_its_own_jobs_only(site: Site) -> None:
+    await site.add_token("acme", Role.VIEWER, "acme")
+    async with listening(site, token="acme") as stream:
+        assert (await stream.event())[0] == "ready"
+        await site.enqueue(companyId="globex")
+        await site.enqueue()
+        await site.post("/api/v1/queues/default/pause")
+        mine = await site.enqueue(companyId="acme")
+        kind, told, _ = await stream.event()
+        assert (kind, told["id"]) == ("job", mine["id"])
+
+
+async def test_counts_of_queues_are_told(site: Site) -> None:
+    async with listening(site, "?queue=default") as stream:
+        await site.enqueue()
+        await site.post("/api/v1/queues/default/pause")
+        while True:
+            kind, told, _ = await stream.event()
+            if kind == "queue" and told["paused"]:
+                break
+        assert (told["name"], told["ready"]) == ("default", 1)
+
+
+async def test_a_client_that_comes_back_hears_what_it_missed(site: Site) -> None:
+    async with listening(site) as stream:
+        await site.enqueue()
+        while (last := await stream.event())[0] != "job":
+            pass
+    missed = [(await site.enqueue())["id"] for _ in range(3)]
+    async with listening(site, last_event_id=last[2]) as stream:
+        heard: set[str] = set()
+        while not set(missed) <= heard:
+            heard.add((await stream.job())["id"])
+
+
+async def test_it_may_come_back_to_another_server(site: Site, make_site: MakeSite) -> None:
+    async with listening(site) as stream:
+        last = await stream.event()
+    missed = await site.enqueue()
+    other = await make_site()
+    async with listening(other, last_event_id=last[2]) as stream:
+        while (await stream.job())["id"] != missed["id"]:
+            pass
+
+
+async def test_who_was_away_too_long_is_told_to_read_again(site: Site) -> None:
+    for last in ("1000000-1", "nonsense", "9" * 16 + "-1"):
+        async with listening(site, last_event_id=last) as stream:
+            assert (await stream.event())[0] == "gap"
+
+
+async def test_more_than_can_be_told_is_a_gap(site: Site) -> None:
+    async with listening(site, "?type=mail") as stream:
+        await stream.event()
+        await site.app.enqueue_many(("ping", {}) for _ in range(2_500))
+        assert (await stream.event())[0] == "gap"
+
+
+async def test_many_clients_cost_one_look(site: Site) -> None:
+    async with listening(site) as first:
+        await first.event()
+        before = site.app.store.calls["changes"]
+        await asyncio.sleep(0.5)
+        alone = site.app.store.calls["changes"] - before
+        streams = [listening(site) for _ in range(20)]
+        for stream in streams:
+            await (await stream.__aenter__()).event()
+        before = site.app.store.calls["changes"]
+        await asyncio.sleep(0.5)
+        together = site.app.store.calls["changes"] - before
+        for stream in streams:
+            await stream.__aexit__(None, None, None)
+    assert 0 < together <= alone + 3
+
+
+async def test_nobody_listens_and_nobody_looks(site: Site) -> None:
+    async with listening(site) as stream:
+        await stream.event()
+    await site.app.store.next("changes")
+    await asyncio.sleep(0.2)
+    before = site.app.store.calls["changes"]
+    await asyncio.sleep(0.3)
+    assert site.app.store.calls["changes"] == before
+
+
+async def test_a_revoked_token_hears_no_more(site: Site, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rowlock.web.hub._TOKENS_SECONDS", 0.1)
+    async with listening(site) as stream:
+        await stream.event()
+        await site.app.store.revoke_token(site.records["viewer"].id)
+        try:
+            while True:
+                await stream.event()
+        except AssertionError as ended:
+            assert str(ended) == "the stream has ended"
+
+
+async def test_there_is_room_for_so_many(make_site: MakeSite) -> None:
+    site = await make_site(http_event_clients_max=1)
+    async with listening(site) as stream:
+        await stream.event()
+        problem(await site.get("/api/v1/events"), 429, "too_many_requests")
+
+
+async def test_the_store_may_go_away_meanwhile(site: Site, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rowlock.web.hub._AWAY_SECONDS", 0.05)
+    async with listening(site) as stream:
+        await stream.event()
+        site.app.store.refuse("changes", 3)
+        job = await site.enqueue()
+        assert (await stream.job())["id"] == job["id"]

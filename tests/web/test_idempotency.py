@@ -1,0 +1,108 @@
+"""Idempotency-Key: the same request again is answered again, not done again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from web.conftest import MakeSite
+from web.site import Site, problem
+
+ENQUEUE = "/api/v1/queue/enqueue"
+PING = {"type": "ping"}
+
+
+async def send(site: Site, key: str, given: Any = None, path: str = ENQUEUE, token: str = "admin") -> Any:
+    return await site.post(path, PING if given is None else given, token, headers={"idempotency-key": key})
+
+
+async def count(site: Site) -> int:
+    return len((await site.get("/api/v1/queue")).json()["jobs"])
+
+
+async def test_the_same_request_again_is_answered_as_before(site: Site) -> None:
+    first = await send(site, "k1")
+    again = await send(site, "k1")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json() == first.json()
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await count(site) == 1
+    await send(site, "k2")
+    assert await count(site) == 2
+
+
+async def test_an_error_is_answered_again_too(site: Site) -> None:
+    first = await send(site, "k", {"type": "nobody"})
+    again = await send(site, "k", {"type": "nobody"})
+    problem(first, 422, "unknown_job_type")
+    assert again.json() == first.json()
+    assert again.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_key_is_for_one_request(site: Site) -> None:
+    await send(site, "k")
+    problem(await send(site, "k", {"type": "ping", "priority": 1}), 422, "idempotency_key_reused")
+    problem(await send(site, "k", PING, "/api/v1/queue/dead-letter/retry"), 422, "idempotency_key_reused")
+    assert await count(site) == 1
+
+
+async def test_many_at_once_make_one_job(site: Site) -> None:
+    answers = await asyncio.gather(*(send(site, "k") for _ in range(20)))
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    for answer in answers:
+        if answer.status_code == 409:
+            problem(answer, 409, "idempotency_in_progress")
+            assert answer.headers["retry-after"]
+    assert await count(site) == 1
+
+
+async def test_a_reply_that_was_lost_makes_no_second_job(site: Site) -> None:
+    """The job is committed, and the server never learns of it: the next try finds it."""
+    site.app.store.lose_reply("enqueue")
+    problem(await send(site, "k"), 503, "store_unavailable")
+    again = await send(site, "k")
+    assert again.status_code == 201
+    assert again.json()["created"] is True
+    assert await count(site) == 1
+    assert (await send(site, "k")).json()["id"] == again.json()["id"]
+
+
+async def test_an_answer_that_was_not_kept_makes_no_second_job(site: Site) -> None:
+    site.app.store.refuse("end_request")
+    assert (await send(site, "k")).status_code == 503
+    again = await send(site, "k")
+    assert again.status_code == 201
+    assert await count(site) == 1
+
+
+async def test_a_request_that_failed_before_it_began_is_done_the_next_time(site: Site) -> None:
+    site.app.store.refuse("enqueue")
+    problem(await send(site, "k"), 503, "store_unavailable")
+    assert (await send(site, "k")).status_code == 201
+    assert await count(site) == 1
+
+
+async def test_a_key_is_forgotten_in_time(make_site: MakeSite, clock: Any) -> None:
+    site = await make_site(http_idempotency_hours=1)
+    await send(site, "k")
+    clock.advance(3_601)
+    assert (await send(site, "k")).status_code == 201
+    assert await count(site) == 2
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 201])
+async def test_a_key_has_its_limits(site: Site, key: str) -> None:
+    problem(await send(site, key), 422, "validation_failed")
+
+
+async def test_bulk_work_is_not_done_twice(site: Site) -> None:
+    await site.dead(2)
+    path = "/api/v1/queue/dead-letter/retry"
+    first = await send(site, "k", {"all": True}, path)
+    assert first.json()["retried"] == 2
+    await site.app.work(drain=True)
+    assert (await send(site, "k", {"all": True}, path)).json() == first.json()
+    assert (await site.get("/api/v1/queue/stats")).json()["counts"]["failed"] == 2
