@@ -171,7 +171,7 @@ async def test_a_cursor_goes_on_in_another_process(store: Store, other: Store) -
     assert [job.id for job in second.jobs] == jobs[1::-1]
 
 
-@pytest.mark.parametrize("cursor", ["garbage", "", "0", "' OR 1=1 --", "日本", "e30=", "a" * 5_000, "\x00"])
+@pytest.mark.parametrize("cursor", ["garbage", "", "0", "seq-1", "' OR 1=1 --", "日本", "e30=", "a" * 5_000, "\x00"])
 async def test_a_cursor_that_no_page_gave_is_refused(store: Store, cursor: str) -> None:
     await put(store)
     with pytest.raises(ValueError, match="cursor"):
@@ -230,3 +230,91 @@ async def test_an_id_is_found_in_upper_case_too_or_not_at_all(store: Store) -> N
     found = await store.get(job_id.upper())
     assert found is None or found.id == job_id
     assert await status(store, job_id) is Status.QUEUED
+
+
+@pytest.mark.parametrize("wanted", list(Status))
+async def test_a_companys_jobs_are_found_by_status(store: Store, wanted: Status) -> None:
+    async def each(**changes: str) -> dict[Status, list[str]]:
+        return {
+            Status.SUCCEEDED: [await put_and_end(store, Outcome.SUCCEEDED, **changes)],
+            Status.FAILED: [await put_and_end(store, Outcome.FAILED, **changes)],
+            Status.CANCELLED: [await put_and_end(store, Outcome.CANCELLED, **changes)],
+            Status.PROCESSING: [(await put_and_take(store, **changes)).id],
+            Status.QUEUED: [
+                await put(store, delay_seconds=60, **changes),
+                await put(store, priority=200, **changes),
+                await put(store, priority=200, limit_key="api", **changes),
+            ],
+        }
+
+    await each(company_id="other")
+    jobs = await each(company_id="acme")
+    await each()
+    where = JobFilter(status=wanted, company_id="acme")
+    assert await listed(store, where) == jobs[wanted][::-1]
+    assert await listed(store, where, page=1) == jobs[wanted][::-1]
+    assert await store.count(where, 10) == len(jobs[wanted])
+    assert await store.count(where, 1) == 1
+    assert await store.count(JobFilter(company_id="acme"), 10) == 7
+    assert await store.count(JobFilter(status=wanted, company_id="nobody"), 10) == 0
+
+
+@pytest.mark.parametrize("wanted", [None, Status.QUEUED, Status.SUCCEEDED, Status.FAILED])
+async def test_a_companys_jobs_are_found_by_their_other_fields_too(store: Store, wanted: Status | None) -> None:
+    outcomes = {Status.SUCCEEDED: Outcome.SUCCEEDED, Status.FAILED: Outcome.FAILED}
+
+    async def add(**changes: str) -> str:
+        if wanted in outcomes:
+            return await put_and_end(store, outcomes[wanted], company_id="acme", **changes)
+        return await put(store, company_id="acme", **changes)
+
+    await add(type="a", queue="q")
+    found = await add(type="b", queue="q")
+    await add(type="b", queue="other")
+    where = JobFilter(status=wanted, type="b", queue="q", company_id="acme")
+    assert await listed(store, where) == [found]
+    assert await store.count(where, 10) == 1
+
+
+async def test_dead_jobs_of_one_company_are_retried_and_discarded_alone(store: Store) -> None:
+    for company_id in ("acme", "other"):
+        for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED):
+            await put_and_end(store, outcome, company_id=company_id)
+    assert len((await store.retry(JobFilter(status=Status.FAILED, company_id="acme"), 10)).retried) == 1
+    assert len(await store.discard(JobFilter(company_id="acme"), 10)) == 1
+    assert await counted(store) == {
+        Status.QUEUED: 1,
+        Status.SUCCEEDED: 2,
+        Status.FAILED: 1,
+        Status.CANCELLED: 1,
+    }
+
+
+async def test_jobs_found_by_ids_are_counted_up_to_what_was_asked(store: Store) -> None:
+    jobs = await put_many(store, 5, type="a")
+    where = JobFilter(type="a", ids=[*jobs[1:], uuid7(), "not-a-uuid"])
+    assert await store.count(where, 10) == 4
+    assert await store.count(where, 3) == 3
+    assert await store.count(JobFilter(status=Status.FAILED, ids=jobs), 10) == 0
+
+
+@pytest.mark.parametrize("where", [EVERYTHING, JobFilter(company_id="acme"), JobFilter(status=Status.QUEUED)])
+async def test_a_cursor_is_the_last_job_seen_and_tells_nothing_of_others(store: Store, where: JobFilter) -> None:
+    await put_many(store, 5, company_id="other", queue="elsewhere")
+    jobs = await put_many(store, 4, company_id="acme")
+    page = await store.page(where, 2)
+    assert page.next_cursor == jobs[2] == page.jobs[-1].id
+
+
+async def test_a_cursor_whose_job_was_removed_goes_on_at_the_next_older(store: Store) -> None:
+    jobs = [await put_and_end(store, Outcome.FAILED) for _ in range(6)]
+    for gone, rest in ((4, [3, 2, 1, 0]), (3, [2, 1, 0]), (0, []), (5, [2, 1])):
+        await store.discard(JobFilter(ids=[jobs[gone]]), 1)
+        page = await store.page(EVERYTHING, 10, jobs[gone])
+        assert [job.id for job in page.jobs] == [jobs[place] for place in rest]
+
+
+async def test_a_cursor_in_upper_case_is_the_same(store: Store) -> None:
+    jobs = await put_many(store, 3)
+    page = await store.page(EVERYTHING, 10, jobs[1].upper())
+    assert [job.id for job in page.jobs] == [jobs[0]]

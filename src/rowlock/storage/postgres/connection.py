@@ -159,9 +159,12 @@ class Connections:
 
     async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
         """Run a named statement and return its rows."""
+        return await self.run(SQL[name], *args, timeout=_TIMEOUTS.get(name))
+
+    async def run(self, statement: str, *args: Any, timeout: float | None = None) -> list[asyncpg.Record]:
         async with self.connection() as connection:
             try:
-                return await connection.fetch(SQL[name], *args, timeout=_TIMEOUTS.get(name))
+                return await connection.fetch(statement, *args, timeout=timeout)
             except TimeoutError:
                 connection.terminate()  # it may never answer, not even to a cancel
                 if self._pool is not None:

@@ -7,15 +7,12 @@ from datetime import datetime
 
 from rowlock.clock import Clock
 from rowlock.ids import is_uuid
-from rowlock.storage.postgres.connection import Connections
-from rowlock.storage.postgres.rows import record
+from rowlock.storage.postgres.listing import Listing
 from rowlock.storage.records import (
     CancelResult,
     JobFilter,
     JobId,
-    JobRecord,
     KeepPolicy,
-    Page,
     QueueRecord,
     Retried,
     Status,
@@ -36,46 +33,14 @@ _STATUS_NUMBER = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 3}
 _DEAD = (Status.FAILED, Status.CANCELLED)
 
 
-class Operators:
+class Operators(Listing):
     """What people and their tools ask of the store."""
 
-    _connections: Connections
     clock: Clock
 
     @property
     def _now(self) -> datetime | None:
         return self.clock.now()
-
-    async def get(self, job_id: JobId) -> JobRecord | None:
-        rows = await self._connections.fetch("get", job_id) if is_uuid(job_id) else []
-        return record(rows[0]) if rows else None
-
-    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        if cursor is not None and not is_uuid(cursor):
-            raise ValueError(f"{cursor!r} is not a cursor that a page of jobs came with")
-        ids = await self._ids(where, limit + 1, cursor)
-        records = await self._records(ids[:limit])
-        more = len(ids) > limit and records
-        return Page(records, ids[limit - 1] if more else None)
-
-    async def count(self, where: JobFilter, at_most: int) -> int:
-        return len(await self._ids(where, at_most))
-
-    async def _ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> list[JobId]:
-        """The newest matching ids before the cursor."""
-        if where.ids is not None:
-            found = await self._records([job_id for job_id in where.ids if is_uuid(job_id)])
-            return [job.id for job in found if _matches(job, where) and (cursor is None or job.id < cursor)][:limit]
-        rows = await self._connections.fetch(
-            f"ids_{where.status or 'any'}", where.type, where.queue, where.company_id, cursor, limit
-        )
-        return [str(row[0]) for row in rows]
-
-    async def _records(self, ids: list[JobId]) -> list[JobRecord]:
-        if not ids:
-            return []
-        rows = await self._connections.fetch("records", ids)
-        return sorted(map(record, rows), key=lambda job: job.id, reverse=True)
 
     async def cancel(self, job_id: JobId) -> CancelResult:
         if not is_uuid(job_id):
@@ -168,12 +133,3 @@ class Operators:
         for leftover in ("forget_workers", "forget_pauses", "forget_starts"):
             await self._connections.fetch(leftover, self._now)
         return removed
-
-
-def _matches(job: JobRecord, where: JobFilter) -> bool:
-    return (
-        (where.status is None or job.status is where.status)
-        and (where.type is None or job.type == where.type)
-        and (where.queue is None or job.queue == where.queue)
-        and (where.company_id is None or job.company_id == where.company_id)
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import apsw
@@ -25,14 +24,27 @@ from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, wor
 from rowlock.storage.sqlite.sql import run, run_each, value
 
 _NEWEST = 2**63 - 1
-_CURSOR = re.compile(r"seq-([1-9][0-9]{0,18})")
-_DEAD = {Status.FAILED: Outcome.FAILED, Status.CANCELLED: Outcome.CANCELLED}
+_OUTCOMES = {
+    Status.SUCCEEDED: Outcome.SUCCEEDED,
+    Status.FAILED: Outcome.FAILED,
+    Status.CANCELLED: Outcome.CANCELLED,
+}
+_DEAD = (Status.FAILED, Status.CANCELLED)
 _BY_STATUS = {
+    None: "pick_any",
     Status.QUEUED: "pick_queued",
     Status.PROCESSING: "pick_processing",
     Status.SUCCEEDED: "pick_succeeded",
     Status.FAILED: "pick_dead",
     Status.CANCELLED: "pick_dead",
+}
+_OF_COMPANY = {
+    None: "pick_of_company",
+    Status.QUEUED: "pick_queued_of_company",
+    Status.PROCESSING: "pick_processing",  # few run, whosever they are
+    Status.SUCCEEDED: "pick_finished_of_company",
+    Status.FAILED: "pick_finished_of_company",
+    Status.CANCELLED: "pick_finished_of_company",
 }
 
 
@@ -44,12 +56,11 @@ def get(connection: apsw.Connection, job_id: JobId) -> JobRecord | None:
 
 
 def page(connection: apsw.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
-    """Jobs newest first; the cursor is the seq of the last one seen."""
-    seqs = _pick(connection, where, limit + 1, _NEWEST if cursor is None else _seq_of(cursor))
-    more = len(seqs) > limit
-    seqs = seqs[:limit]
-    rows = run(connection, "records", {"seqs": json_text(seqs)})
-    return Page([job_record(row) for row in rows], f"seq-{seqs[-1]}" if more and seqs else None)
+    """Jobs newest first; the cursor is the id of the last one seen: its seq would tell how many jobs others have."""
+    seqs = _pick(connection, where, limit + 1, _NEWEST if cursor is None else _seq_after(connection, cursor))
+    rows = run(connection, "records", {"seqs": json_text(seqs[:limit])})
+    jobs = [job_record(row) for row in rows]
+    return Page(jobs, jobs[-1].id if len(seqs) > limit and jobs else None)
 
 
 def count(connection: apsw.Connection, where: JobFilter, at_most: int) -> int:
@@ -70,7 +81,7 @@ def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult
         change = tally.Change(alive=-1, delayed=-len(delayed), cancelled=1)
         tally.write(connection, now, {(queue, type_name): change})
         return CancelResult.CANCELLED
-    if run(connection, "request_cancel", asked):
+    if run(connection, "request_cancel", {**asked, "now": now}):
         return CancelResult.REQUESTED
     return CancelResult.ALREADY_FINAL if value(connection, "job_exists", asked) else CancelResult.NOT_FOUND
 
@@ -154,7 +165,8 @@ def _dead(connection: apsw.Connection, where: JobFilter, limit: int) -> list[tup
     if where.status is not None and where.status not in _DEAD:
         return []
     if where.ids is None:
-        seqs = _run_pick(connection, "pick_dead", where, limit, _NEWEST)
+        name = "pick_dead" if where.company_id is None else "pick_finished_of_company"
+        seqs = _run_pick(connection, name, where, limit, _NEWEST)
     else:
         seqs = _pick(connection, where, len(where.ids))
     return run(connection, "dead_jobs", {"seqs": json_text(seqs)})[:limit]
@@ -164,11 +176,8 @@ def _pick(connection: apsw.Connection, where: JobFilter, limit: int, before: int
     """The newest jobs that match, by the narrowest way to them."""
     if where.ids is not None:
         return _run_pick(connection, "pick_ids", where, limit, before)
-    if where.status is not None:
-        return _run_pick(connection, _BY_STATUS[where.status], where, limit, before)
-    if where.company_id is not None:
-        return _run_pick(connection, "pick_of_company", where, limit, before)
-    return _run_pick(connection, "pick_any", where, limit, before)
+    ways = _BY_STATUS if where.company_id is None else _OF_COMPANY
+    return _run_pick(connection, ways[where.status], where, limit, before)
 
 
 def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: int, before: int) -> list[int]:
@@ -176,7 +185,7 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "before": before,
         "limit": limit,
         "status": where.status and where.status.value,
-        "outcome": where.status and _DEAD.get(where.status),
+        "outcome": where.status and _OUTCOMES.get(where.status),
         "type": where.type,
         "queue": where.queue,
         "company_id": where.company_id,
@@ -185,7 +194,7 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
     return [seq for (seq,) in run(connection, name, asked)]
 
 
-def _seq_of(cursor: str) -> int:
-    if not (match := _CURSOR.fullmatch(cursor)):
+def _seq_after(connection: apsw.Connection, cursor: str) -> int:
+    if not is_uuid(cursor):
         raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: leave it out to start anew")
-    return min(int(match[1]), _NEWEST)
+    return int(value(connection, "seq_after", {"job_id": cursor.lower()}) or 0)

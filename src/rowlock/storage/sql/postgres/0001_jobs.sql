@@ -20,6 +20,9 @@ CREATE TABLE rowlock.jobs (
     unique_key    text,
     trace         text
 );
+CREATE INDEX jobs_of_company ON rowlock.jobs (company_id, id) WHERE company_id IS NOT NULL;
+-- Jobs arrive in order of time: a range index costs next to nothing and finds the new ones.
+CREATE INDEX jobs_age ON rowlock.jobs USING brin (created_at) WITH (pages_per_range = 32, autosummarize = on);
 
 CREATE TABLE rowlock.ready (
     seq           bigint NOT NULL,
@@ -36,6 +39,7 @@ CREATE TABLE rowlock.ready (
 );
 CREATE UNIQUE INDEX ready_order ON rowlock.ready (queue, priority, seq) WHERE limit_key IS NULL;
 CREATE UNIQUE INDEX ready_keyed ON rowlock.ready (queue, limit_key, priority, seq) WHERE limit_key IS NOT NULL;
+CREATE INDEX ready_again ON rowlock.ready (updated_at) WHERE updated_at IS NOT NULL;
 
 CREATE TABLE rowlock.delayed (
     job_id        uuid PRIMARY KEY,
@@ -51,6 +55,7 @@ CREATE TABLE rowlock.delayed (
     error         text
 );
 CREATE INDEX delayed_due ON rowlock.delayed (queue, available_at);
+CREATE INDEX delayed_again ON rowlock.delayed (updated_at) WHERE updated_at IS NOT NULL;
 
 CREATE TABLE rowlock.running (
     job_id           uuid PRIMARY KEY,
@@ -64,7 +69,8 @@ CREATE TABLE rowlock.running (
     cancel_requested boolean NOT NULL DEFAULT false,
     progress         smallint,
     limit_key        text,
-    message          text
+    message          text,
+    updated_at       timestamptz            -- of the last report or request to cancel; null: since the claim, neither
 );
 CREATE INDEX running_keyed ON rowlock.running (limit_key) WHERE limit_key IS NOT NULL;
 
@@ -80,7 +86,7 @@ CREATE TABLE rowlock.finished (
     error        text
 );
 CREATE INDEX finished_dead ON rowlock.finished (status, job_id) WHERE status <> 1;
--- Finished jobs arrive in order of time: a range index costs next to nothing and finds the old ones.
+-- Likewise for those that are over, the old ones and the new.
 CREATE INDEX finished_age ON rowlock.finished USING brin (finished_at) WITH (pages_per_range = 32, autosummarize = on);
 
 -- Rows come and go by the million here: vacuum by count, not by share, and at full speed.

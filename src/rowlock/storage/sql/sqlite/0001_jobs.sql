@@ -36,6 +36,8 @@ CREATE TABLE ready (
     PRIMARY KEY (queue, limit_key, priority, seq)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX ready_again ON ready (queued_at) WHERE queued_at IS NOT NULL;
+
 CREATE TABLE delayed (
     seq          INTEGER PRIMARY KEY,
     queue        TEXT    NOT NULL,
@@ -50,6 +52,7 @@ CREATE TABLE delayed (
 ) STRICT;
 
 CREATE INDEX delayed_due ON delayed (queue, available_at);
+CREATE INDEX delayed_again ON delayed (queued_at) WHERE queued_at IS NOT NULL;
 
 CREATE TABLE running (
     job_id           TEXT    NOT NULL PRIMARY KEY,
@@ -65,7 +68,8 @@ CREATE TABLE running (
     limit_key        TEXT    NOT NULL,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     progress         INTEGER,
-    message          TEXT
+    message          TEXT,
+    changed_at       INTEGER                     -- by a report or a request to cancel; NULL: since the claim, by neither
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX running_of_key ON running (limit_key) WHERE limit_key <> '';

@@ -1,41 +1,70 @@
--- The newest ids of one status; each starts from the table that holds that status. Ids are UUIDv7: their order is time's.
+-- Which jobs match, found by the table that holds their status, or among those of their company. A page of them, and how
+-- many there are, are asked of each (listing.py). $1 is the type, $2 the queue, $3 the company, $4 the last id seen.
 
--- name: ids_any
+-- name: matching_any
 SELECT j.id FROM rowlock.jobs j
-WHERE ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
+WHERE ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND $3::text IS NULL
   AND ($4::uuid IS NULL OR j.id < $4)
-ORDER BY j.id DESC LIMIT $5
 
--- name: ids_queued
-SELECT j.id FROM (SELECT job_id FROM rowlock.ready UNION ALL SELECT job_id FROM rowlock.delayed) w
-JOIN rowlock.jobs j ON j.id = w.job_id
-WHERE ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
+-- name: matching_any_of_company
+SELECT j.id FROM rowlock.jobs j
+WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
   AND ($4::uuid IS NULL OR j.id < $4)
-ORDER BY j.id DESC LIMIT $5
 
--- name: ids_processing
+-- name: matching_queued
+SELECT w.job_id AS id
+FROM (SELECT job_id, queue FROM rowlock.ready UNION ALL SELECT job_id, queue FROM rowlock.delayed) w
+WHERE ($1::text IS NULL OR EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = w.job_id AND j.type = $1 OFFSET 0))
+  AND ($2::text IS NULL OR w.queue = $2) AND $3::text IS NULL AND ($4::uuid IS NULL OR w.job_id < $4)
+
+-- name: matching_queued_of_company
+-- What is neither over nor running waits: waiting jobs cannot be looked up by their ids.
+SELECT j.id FROM rowlock.jobs j
+WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
+  AND ($4::uuid IS NULL OR j.id < $4)
+  AND (j.id IN (SELECT r.job_id FROM rowlock.running r)) IS NOT TRUE
+  AND NOT EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = j.id OFFSET 0)
+
+-- name: matching_processing
 SELECT j.id FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id
 WHERE ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
   AND ($4::uuid IS NULL OR j.id < $4)
-ORDER BY j.id DESC LIMIT $5
 
--- name: ids_succeeded
-SELECT j.id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
-WHERE f.status = 1
-  AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
+-- name: matching_succeeded
+SELECT f.job_id AS id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
+WHERE f.status = 1 AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND $3::text IS NULL
   AND ($4::uuid IS NULL OR f.job_id < $4)
-ORDER BY f.job_id DESC LIMIT $5
 
--- name: ids_failed
-SELECT j.id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
-WHERE f.status = 2
-  AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
-  AND ($4::uuid IS NULL OR f.job_id < $4)
-ORDER BY f.job_id DESC LIMIT $5
+-- name: matching_succeeded_of_company
+SELECT j.id FROM rowlock.jobs j
+WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
+  AND ($4::uuid IS NULL OR j.id < $4)
+  AND EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = j.id AND f.status = 1 OFFSET 0)
 
--- name: ids_cancelled
-SELECT j.id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
-WHERE f.status = 3
-  AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
+-- name: matching_failed
+SELECT f.job_id AS id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
+WHERE f.status = 2 AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND $3::text IS NULL
   AND ($4::uuid IS NULL OR f.job_id < $4)
-ORDER BY f.job_id DESC LIMIT $5
+
+-- name: matching_failed_of_company
+SELECT j.id FROM rowlock.jobs j
+WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
+  AND ($4::uuid IS NULL OR j.id < $4)
+  AND EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = j.id AND f.status = 2 OFFSET 0)
+
+-- name: matching_cancelled
+SELECT f.job_id AS id FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
+WHERE f.status = 3 AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND $3::text IS NULL
+  AND ($4::uuid IS NULL OR f.job_id < $4)
+
+-- name: matching_cancelled_of_company
+SELECT j.id FROM rowlock.jobs j
+WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
+  AND ($4::uuid IS NULL OR j.id < $4)
+  AND EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = j.id AND f.status = 3 OFFSET 0)
+
+-- name: matching_ids
+SELECT j.id FROM rowlock.all_jobs j
+WHERE j.id = ANY ($6::uuid[]) AND ($7::text IS NULL OR j.status = $7)
+  AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
+  AND ($4::uuid IS NULL OR j.id < $4)

@@ -46,7 +46,6 @@ FROM (SELECT seq, queue FROM ready UNION ALL SELECT seq, queue FROM delayed) w
 WHERE w.seq < :before
   AND (:queue IS NULL OR w.queue = :queue)
   AND (:type IS NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.seq = w.seq AND j.type = :type))
-  AND (:company_id IS NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.seq = w.seq AND j.company_id = :company_id))
 ORDER BY w.seq DESC
 LIMIT :limit
 
@@ -69,7 +68,6 @@ CROSS JOIN jobs j ON j.seq = f.seq
 WHERE +f.outcome = 1 AND f.seq < :before
   AND (:type IS NULL OR j.type = :type)
   AND (:queue IS NULL OR j.queue = :queue)
-  AND (:company_id IS NULL OR j.company_id = :company_id)
 ORDER BY f.seq DESC
 LIMIT :limit
 
@@ -81,9 +79,34 @@ WHERE f.outcome > 1 AND f.seq < :before
   AND (:outcome IS NULL OR f.outcome = :outcome)
   AND (:type IS NULL OR j.type = :type)
   AND (:queue IS NULL OR j.queue = :queue)
-  AND (:company_id IS NULL OR j.company_id = :company_id)
 ORDER BY f.seq DESC
 LIMIT :limit
+
+-- name: pick_queued_of_company
+SELECT j.seq FROM jobs j
+WHERE j.company_id = :company_id AND j.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (
+    EXISTS (
+        SELECT 1 FROM ready r
+        WHERE r.queue = j.queue AND r.limit_key = j.limit_key AND r.priority = j.priority AND r.seq = j.seq)
+    OR EXISTS (SELECT 1 FROM delayed d WHERE d.seq = j.seq))
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: pick_finished_of_company
+SELECT j.seq FROM jobs j
+WHERE j.company_id = :company_id AND j.seq < :before
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND EXISTS (SELECT 1 FROM finished f WHERE f.seq = j.seq AND iif(:outcome IS NULL, f.outcome > 1, f.outcome = :outcome))
+ORDER BY j.seq DESC
+LIMIT :limit
+
+-- name: seq_after
+-- Where the page after this job begins; where it was removed, after the next older one.
+SELECT seq + (id < :job_id) FROM jobs WHERE id <= :job_id ORDER BY id DESC LIMIT 1
 
 -- name: cancel_ready
 DELETE FROM ready
@@ -96,7 +119,9 @@ WHERE seq = (SELECT seq FROM jobs WHERE id = :job_id)
 RETURNING seq, lease, attempt, deaths
 
 -- name: request_cancel
-UPDATE running SET cancel_requested = 1 WHERE job_id = :job_id RETURNING job_id
+UPDATE running SET cancel_requested = 1, changed_at = iif(cancel_requested = 1, changed_at, :now)
+WHERE job_id = :job_id
+RETURNING job_id
 
 -- name: job_exists
 SELECT EXISTS (SELECT 1 FROM jobs WHERE id = :job_id)

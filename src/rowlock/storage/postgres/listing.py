@@ -1,0 +1,62 @@
+"""Finding jobs in the PostgreSQL store: pages and counts of those that match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowlock.ids import is_uuid
+from rowlock.storage.postgres.connection import SQL, Connections
+from rowlock.storage.postgres.rows import record
+from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
+
+# Ids are UUIDv7: their order is time's.
+_NEWEST = "SELECT id FROM (\n{}\n) matching ORDER BY id DESC LIMIT $5"
+_COUNT = "SELECT count(*) FROM (SELECT FROM (\n{}\n) matching LIMIT $5) counted"
+
+
+class Listing:
+    """Looking at jobs."""
+
+    _connections: Connections
+
+    async def get(self, job_id: JobId) -> JobRecord | None:
+        rows = await self._connections.fetch("get", job_id) if is_uuid(job_id) else []
+        return record(rows[0]) if rows else None
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        if cursor is not None and not is_uuid(cursor):
+            raise ValueError(f"{cursor[:40]!r} is not a cursor that a page of jobs came with")
+        ids = await self._ids(where, limit + 1, cursor)
+        records = await self._records(ids[:limit])
+        more = len(ids) > limit and records
+        return Page(records, ids[limit - 1] if more else None)
+
+    async def count(self, where: JobFilter, at_most: int) -> int:
+        rows = await self._connections.run(_COUNT.format(_matching(where)), *_asked(where, at_most))
+        return int(rows[0][0])
+
+    async def _ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> list[JobId]:
+        """The newest matching ids before the cursor."""
+        rows = await self._connections.run(_NEWEST.format(_matching(where)), *_asked(where, limit, cursor))
+        return [str(row[0]) for row in rows]
+
+    async def _records(self, ids: list[JobId]) -> list[JobRecord]:
+        if not ids:
+            return []
+        rows = await self._connections.fetch("records", ids)
+        return sorted(map(record, rows), key=lambda job: job.id, reverse=True)
+
+
+def _matching(where: JobFilter) -> str:
+    """The statement that finds these jobs by the narrowest way to them."""
+    if where.ids is not None:
+        return SQL["matching_ids"]
+    narrow = where.company_id is not None and where.status is not Status.PROCESSING  # few run, whosever they are
+    return SQL[f"matching_{where.status or 'any'}{'_of_company' if narrow else ''}"]
+
+
+def _asked(where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
+    asked: list[Any] = [where.type, where.queue, where.company_id, cursor, limit]
+    if where.ids is not None:
+        asked += [[job_id for job_id in where.ids if is_uuid(job_id)], where.status]
+    return asked
