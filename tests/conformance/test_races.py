@@ -31,6 +31,7 @@ from conformance.builders import (
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7s
+from rowlock.storage.access import RequestState
 from rowlock.storage.base import Store
 from rowlock.storage.records import (
     CancelResult,
@@ -271,3 +272,37 @@ async def test_a_call_that_was_cancelled_leaves_the_store_usable(store: Store) -
         assert await store.count(EVERYTHING, 1_000) % 50 == 0
     job_id = await put(store, priority=1)
     assert await taken(store, limit=1) == [job_id]
+
+
+async def begun_at_once(*stores: Store) -> Counter[RequestState]:
+    """Eight who ask the same under one key, each with a job id of its own: all are told of one job."""
+    answers = await asyncio.gather(
+        *(
+            stores[n % len(stores)].begin_request("k", "f", job_id, keep_seconds=3_600, stale_seconds=60)
+            for n, job_id in enumerate(uuid7s(8))
+        )
+    )
+    assert len({answer.job_id for answer in answers}) == 1
+    return Counter(answer.state for answer in answers)
+
+
+async def test_one_request_begun_eight_times_at_once_is_new_once(store: Store, other: Store, clock: FakeClock) -> None:
+    for _ in range(ROUNDS):
+        assert await begun_at_once(store, other) == {RequestState.NEW: 1, RequestState.RUNNING: 7}
+        clock.advance(3_600)  # it has expired
+
+
+async def test_one_request_broken_off_is_taken_over_by_one_of_eight(
+    store: Store, other: Store, clock: FakeClock
+) -> None:
+    await begun_at_once(store)
+    for _ in range(ROUNDS):
+        clock.advance(61)
+        assert await begun_at_once(store, other) == {RequestState.BROKEN_OFF: 1, RequestState.RUNNING: 7}
+
+
+async def test_an_end_and_eight_who_ask_agree_about_who_came_first(store: Store, other: Store) -> None:
+    await begun_at_once(store)
+    counts, _ = await asyncio.gather(begun_at_once(store, other), other.end_request("k", 201, "{}"))
+    assert counts.keys() <= {RequestState.RUNNING, RequestState.DONE}
+    assert await begun_at_once(store, other) == {RequestState.DONE: 8}

@@ -11,6 +11,7 @@ import orjson
 
 from rowlock.clock import Clock, StoreClock
 from rowlock.storage.base import StoreTransaction, Wake
+from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
@@ -39,7 +40,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators, Reliability):
+class PostgresStore(Schema, Operators, Reliability, Access):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(
@@ -143,7 +144,8 @@ class PostgresStore(Schema, Operators, Reliability):
         if not reports:
             return []
         ids, leases, percents, messages = zip(*reports, strict=True)
-        rows = await self._connections.fetch("progress", owner, ids, leases, percents, [*map(clean, messages)])
+        told = (ids, leases, percents, [*map(clean, messages)])
+        rows = await self._connections.fetch("progress", owner, *told, self._now)
         return [row[0] for row in rows]
 
     async def held(self, owner: WorkerId) -> list[Held]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -28,9 +27,7 @@ from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.enqueue import enqueue
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros, moment, moment_or_none
 from rowlock.storage.sqlite.sql import run, run_each, value
-
-T = TypeVar("T")
-Work = Callable[[apsw.Connection, int], T]
+from rowlock.storage.sqlite.work import Worked
 
 _DAY_SECONDS = 24 * 3600
 _ENDED = {0: RunStatus.UNKNOWN, 1: RunStatus.SUCCEEDED, 2: RunStatus.FAILED, 3: RunStatus.CANCELLED}
@@ -40,16 +37,8 @@ class _TickTaken(Exception):
     """This tick has run: nothing of ours is kept."""
 
 
-class Reliability(ABC):
+class Reliability(Worked):
     """What keeps work from being done twice, or not at all."""
-
-    @abstractmethod
-    async def _write(self, work: Work[T]) -> T:
-        """Do the work in a transaction that is on the disk when this returns."""
-
-    @abstractmethod
-    async def _read(self, work: Work[T]) -> T:
-        """Do the work on a connection that only reads."""
 
     # -- locks -------------------------------------------------------------------------------------
 

@@ -172,9 +172,9 @@ def rescue(
     return rescued
 
 
-def progress(connection: apsw.Connection, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+def progress(connection: apsw.Connection, now: int, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
     """Record progress under the same guard; the jobs whose lease was lost are returned."""
-    rows = [(report.percent, storable(report.message), report.job_id, report.lease, owner) for report in reports]
+    rows = [(report.percent, storable(report.message), now, report.job_id, report.lease, owner) for report in reports]
     known = set(run_each(connection, "report_progress", rows))
     return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
 

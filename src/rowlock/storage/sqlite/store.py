@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -39,6 +39,7 @@ from rowlock.storage.records import (
 )
 from rowlock.storage.reliability import Activity, FailureFilter, FailureId, FailurePage, FailureRecord, Total
 from rowlock.storage.sqlite import claim, examine, listen, operate, record, retain, schema, settle, tally
+from rowlock.storage.sqlite.access import Access
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
@@ -47,17 +48,16 @@ from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.transaction import SqliteTransaction
+from rowlock.storage.sqlite.work import T, Work
 from rowlock.storage.statements import statements
 
 SQL = statements("sqlite")
-T = TypeVar("T")
-Work = Callable[[apsw.Connection, int], T]  # a connection, and the time
 
 IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore(Reliability):
+class SqliteStore(Reliability, Access):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -138,7 +138,7 @@ class SqliteStore(Reliability):
         return await self._write(lambda connection, now: settle.settle(connection, now, owner, settlements))
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
-        return await self._write(lambda connection, now: settle.progress(connection, owner, reports))
+        return await self._write(lambda connection, now: settle.progress(connection, now, owner, reports))
 
     async def held(self, owner: WorkerId) -> list[Held]:
         return await self._read(lambda connection, now: settle.held(connection, [owner]))

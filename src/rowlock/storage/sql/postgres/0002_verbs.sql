@@ -447,7 +447,9 @@ BEGIN
             END IF;
             RETURN 'cancelled';
         END IF;
-        UPDATE rowlock.running r SET cancel_requested = true WHERE r.job_id = _id;
+        UPDATE rowlock.running r
+        SET updated_at = CASE WHEN r.cancel_requested THEN r.updated_at ELSE clock END, cancel_requested = true
+        WHERE r.job_id = _id;
         IF FOUND THEN
             PERFORM pg_notify('rowlock', 'cancel:' || _id);
             RETURN 'requested';

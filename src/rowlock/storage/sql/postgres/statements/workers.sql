@@ -48,7 +48,8 @@ WITH told AS (
     SELECT r.job_id FROM rowlock.running r WHERE r.job_id = ANY ($2::uuid[]) AND r.owner = $1::uuid
     ORDER BY r.job_id FOR UPDATE
 ), noted AS (
-    UPDATE rowlock.running r SET progress = t.percent, message = t.message
+    UPDATE rowlock.running r
+    SET progress = t.percent, message = t.message, updated_at = coalesce($6::timestamptz, clock_timestamp())
     FROM told t, held h WHERE r.job_id = h.job_id AND r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
     RETURNING r.job_id
 )

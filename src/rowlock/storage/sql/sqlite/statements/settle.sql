@@ -23,7 +23,7 @@ SELECT queue, limit_key, priority, seq, :lease, :attempt, :deaths, :available_at
 FROM jobs WHERE seq = :seq
 
 -- name: report_progress
-UPDATE running SET progress = ?, message = ?
+UPDATE running SET progress = ?, message = ?, changed_at = ?
 WHERE job_id = ? AND lease = ? AND owner = ?
 RETURNING job_id, lease
 

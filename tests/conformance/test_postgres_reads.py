@@ -1,0 +1,78 @@
+"""What PostgreSQL reads for a look: not all jobs, however many there are (SQLite's plans: test_sqlite_plans.py)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from conformance.builders import ANN, end, put_many, settle, take
+from conformance.stores import PostgresRig
+from postgres_server import PostgresServer
+from rowlock.clock import FakeClock
+from rowlock.storage.base import Store
+from rowlock.storage.postgres.listing import _COUNT, _NEWEST, _asked, _matching
+from rowlock.storage.records import JobFilter, Outcome, Status
+from rowlock.storage.statements import statements
+
+MANY = 6_000
+FEW = 20
+FETCHED_MAX = 4_000  # the range of pages that is not summed up yet, and then some
+_READ = """
+SELECT relname::text, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+WHERE schemaname = 'rowlock' AND relname IN ('jobs', 'finished')
+"""
+
+
+@pytest.fixture
+async def store(postgres: PostgresServer, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    """Many jobs of others that are over, many that wait, and a few of one company's, long ago."""
+    rig = PostgresRig(tmp_path, postgres)
+    store = await rig.make(clock)
+    await put_many(store, MANY, company_id="other")
+    while claims := await store.claim("default", ANN, 1_000):
+        await store.settle(ANN, [end(claimed) for claimed in claims])
+    await put_many(store, FEW, company_id="acme", priority=1)
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED):
+        await settle(store, await take(store), outcome)
+    await put_many(store, MANY, company_id="other")
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE rowlock.jobs, rowlock.finished")  # as autovacuum does within its minute
+    clock.advance(days=1)
+    yield store
+    await rig.dispose()
+
+
+async def read(store: Store, statement: str, *asked: object) -> dict[str, tuple[int, int]]:
+    """(walks over the whole table, rows fetched by an index) of jobs and of finished, by what the statement did."""
+    async with store.transaction() as transaction:
+        before = {name: counts for name, *counts in await transaction.fetch(_READ)}  # of what this session did lately
+        await transaction.fetch(statement, *asked)
+        after = {name: counts for name, *counts in await transaction.fetch(_READ)}
+    return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
+
+
+async def test_a_look_for_changes_reads_what_is_new(store: Store, clock: FakeClock) -> None:
+    since = clock.now() - timedelta(seconds=10)
+    await put_many(store, FEW)
+    for _ in range(8):  # whatever plan is kept
+        found = await read(store, statements("postgres")["changes"], since, 100, clock.now())
+        for table in ("jobs", "finished"):
+            walks, fetched = found[table]
+            assert walks == 0, found
+            assert fetched <= FETCHED_MAX, found
+    assert len((await store.changes(since, 100)).jobs) == FEW
+
+
+async def test_a_companys_jobs_are_found_without_reading_all_others(store: Store) -> None:
+    for status in (None, *Status):
+        where = JobFilter(status=status, company_id="acme")
+        for form in (_NEWEST, _COUNT) * 4:
+            found = await read(store, form.format(_matching(where)), *_asked(where, 1_000))
+            for table in ("jobs", "finished"):
+                walks, fetched = found[table]
+                assert walks == 0, (status, found)
+                assert fetched <= 5 * FEW, (status, found)
