@@ -130,6 +130,12 @@ class Pruned:
     failures: int
     locks: int
     runs: int
+    access: int  # requests and tokens of the HTTP API
+
+    @property
+    def records(self) -> dict[str, int]:
+        """Of all but the jobs."""
+        return {"failures": self.failures, "locks": self.locks, "runs": self.runs, "access": self.access}
 
 
 async def prune(engine: Engine, log: Any) -> Pruned:
@@ -152,11 +158,12 @@ async def prune(engine: Engine, log: Any) -> Pruned:
         failures=await _all(store.prune_failures, s.keep_failure_days, s.prune_batch),
         locks=await _all(store.prune_locks, s.keep_lock_days, s.prune_batch),
         runs=await _all(store.prune_runs, s.keep_run_days, s.prune_batch),
+        access=await _all(store.prune_access, s.keep_token_days, s.prune_batch),
     )
     if any(jobs.values()):
         log.info("job.pruned", **{status.value: count for status, count in jobs.items()})
-    if removed.failures or removed.locks or removed.runs:
-        log.info("records.pruned", failures=removed.failures, locks=removed.locks, runs=removed.runs)
+    if any(removed.records.values()):
+        log.info("records.pruned", **removed.records)
     return removed
 
 
