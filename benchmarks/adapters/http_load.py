@@ -25,7 +25,9 @@ class Load:
         """Send them all; how long it took."""
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
-        made = [await loop.create_connection(lambda: _Connection(self), self.host, self.port) for _ in range(connections)]
+        made = [
+            await loop.create_connection(lambda: _Connection(self), self.host, self.port) for _ in range(connections)
+        ]
         await asyncio.gather(*(connection.done for _, connection in made))
         took = time.perf_counter() - began
         for transport, _ in made:

@@ -10,8 +10,8 @@ from typing import Any
 
 import apsw
 
-from benchmarks.adapters.rowlock_http import measure
 from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, chunks, main, record
+from benchmarks.adapters.rowlock_http import measure
 from rowlock import Job, Rowlock
 from rowlock.observe.health import queue_health
 

@@ -115,7 +115,7 @@ class RequestFailed(RowlockError):
 
     def __init__(self, message: str, *, code: str = "request_failed", status: int | None = None) -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # of the answer, where the class has that of all others
+        self.code = code  # of the answer
         self.status = status
 
 

@@ -13,46 +13,7 @@ from rowlock.web.problem import PROBLEMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
-INTRODUCTION = """# HTTP API
-
-Served by `rowlock up` and `rowlock serve`, or mounted in an ASGI application of your own (see [jobs](../jobs.md#over-http)).
-`GET /openapi.json` is the same as a machine reads it. JSON is camelCase; times are ISO 8601 in UTC.
-
-    curl -H "Authorization: Bearer $ROWLOCK_TOKEN" http://127.0.0.1:8000/api/v1/queue?status=failed
-
-## Who may ask
-
-Every route except `/healthz` and `/readyz` needs `Authorization: Bearer rlk_…`. `rowlock token create` makes a token, shows it
-once and stores its hash. A role may do what the ones before it may: **viewer** looks, **operator** enqueues, retries, cancels
-and pauses, **admin** sees raw payloads and everything under `/api/admin`. A token for one company (`--company`) sees, counts
-and changes that company's jobs only; routes marked *fleet* refuse it.
-
-## The same request again
-
-A POST with an `Idempotency-Key` (a text of your own, new for each request) may be sent again when its answer was lost: it is
-answered as before, with `Idempotency-Replayed: true`, and not done again. A job that it enqueues exists once, even when the
-server died in between. Keys belong to their token and are kept for a day.
-
-## Asking again and again
-
-Answers to GET carry an `ETag`; with `If-None-Match` the answer is `304` while nothing has changed. Better still, listen to
-`/api/v1/events`.
-
-## Events
-
-`GET /api/v1/events` is a stream of server-sent events about every process and machine:
-
-| event | data |
-|---|---|
-| `ready` | the first of a new stream |
-| `job` | the state of a job that changed: id, type, queue, status, attempts, progress, message, error, companyId, changedAt |
-| `queue` | the counts of a queue that changed (not with a company's token) |
-| `gap` | more has changed than is told: read again what you show |
-
-An event tells the state as it is when it is looked at, twice a second by default; states that passed in between are left out,
-the last one never is. A client that lost its connection sends the last `id` as `Last-Event-ID` (browsers do so by themselves)
-and hears what it missed in the last hour, some of it perhaps twice. A slow client gets a `gap` instead of a backlog.
-"""
+INTRODUCTION = Path(__file__).with_name("http_introduction.md").read_text()
 
 
 def page() -> str:
@@ -67,8 +28,8 @@ def page() -> str:
     rows = [f"| `{code}` | {kind.status} | {kind.title} |" for code, kind in PROBLEMS.items()]
     parts += [
         "## Errors\n",
-        "`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): `type`, `title`, `status`, `detail` and a",
-        "stable `code`. `429` and `503` say in `Retry-After` when to try again.\n",
+        "`application/problem+json` after RFC 9457: `type`, `title`, `status`, `detail` and a stable `code`. `429` and",
+        "`503` say in `Retry-After` when to try again.\n",
         "| code | status | meaning |",
         "|---|---|---|",
         *rows,
@@ -78,7 +39,11 @@ def page() -> str:
 
 
 def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[str, Any]) -> str:
-    lines = [f"#### `{method.upper()} {path}`\n", f"{operation['summary']}. {operation.get('description', '')}".strip(), ""]
+    lines = [
+        f"#### `{method.upper()} {path}`\n",
+        f"{operation['summary']}. {operation.get('description', '')}".strip(),
+        "",
+    ]
     given = [_parameter(p) for p in operation.get("parameters", ()) if p["name"] != "Idempotency-Key"]
     if given:
         lines += ["| parameter | in | what it does |", "|---|---|---|", *given, ""]
@@ -114,7 +79,9 @@ def _answers(responses: dict[str, Any], schema: dict[str, Any]) -> str:
         content = responses[status].get("content", {})
         kind, shape = next(iter(content.items()), ("", {}))
         model = shape.get("schema", {}).get("$ref", "").rsplit("/", 1)[-1]
-        fields = ", ".join(f"`{name}`" for name in _resolve(shape["schema"], schema).get("properties", ())) if model else ""
+        fields = (
+            ", ".join(f"`{name}`" for name in _resolve(shape["schema"], schema).get("properties", ())) if model else ""
+        )
         told.append(f"`{status}` {fields or kind or responses[status]['description']}")
     return f"Answers {'; '.join(told)}. Otherwise {', '.join(bad)}."
 

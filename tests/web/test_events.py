@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from rowlock.storage.access import Role
 from rowlock.storage.records import Outcome, Progress, Settlement
 from web.conftest import MakeSite, declare
@@ -35,7 +37,7 @@ class Stream:
                     return found["event"], json.loads(found["data"]), found["id"]
                 else:
                     found.clear()
-        raise AssertionError("the stream has ended")
+        raise StopAsyncIteration
 
     async def job(self) -> dict[str, Any]:
         while True:
@@ -205,11 +207,8 @@ async def test_a_revoked_token_hears_no_more(site: Site, monkeypatch: Any) -> No
     async with listening(site) as stream:
         await stream.event()
         await site.app.store.revoke_token(site.records["viewer"].id)
-        try:
-            while True:
-                await stream.event()
-        except AssertionError as ended:
-            assert str(ended) == "the stream has ended"
+        with pytest.raises(StopAsyncIteration):
+            await stream.until("never")
 
 
 async def test_there_is_room_for_so_many(make_site: MakeSite) -> None:

@@ -26,9 +26,7 @@ async def health(
     return polled(request, {"success": True, "data": await caller.desk.queue_health(queue)})
 
 
-@router.get(
-    "/failures", response_model=models.FailuresEnvelope, responses=NOT_MODIFIED, summary="List failed attempts"
-)
+@router.get("/failures", response_model=models.FailuresEnvelope, responses=NOT_MODIFIED, summary="List failed attempts")
 async def failures(
     request: Request,
     caller: Admin,

@@ -7,8 +7,9 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,10 +19,11 @@ from rowlock.errors import RowlockError, StoreError
 from rowlock.observe import logs
 from rowlock.web import admin, events, fleet, jobs, probes
 from rowlock.web.body import Body
-from rowlock.web.hub import Hub
 from rowlock.web.guard import Guard, Viewer
+from rowlock.web.hub import Hub
 from rowlock.web.once import Once
 from rowlock.web.openapi import describe
+from rowlock.web.origins import Origins
 from rowlock.web.problem import Problem, problem_of
 from rowlock.web.shield import Shield
 
@@ -43,13 +45,7 @@ class Api:
         self._outside: ASGIApp = Shield(self._guard, settings.http_request_seconds, app.redact)
         origins = [origin.strip() for origin in settings.http_cors_origins.split(",") if origin.strip()]
         if origins:
-            self._outside = CORSMiddleware(
-                self._outside,
-                allow_origins=origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "last-event-id"],
-                expose_headers=["etag", "retry-after", "idempotency-replayed"],
-            )
+            self._outside = Origins(self._outside, origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outside(scope, receive, send)
@@ -65,8 +61,14 @@ def asgi(app: Rowlock) -> Api:
     return Api(app)
 
 
+class _Routes(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without the layer that answers faults in words of its own: the shield does."""
+        return ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers)
+
+
 def _routes(app: Rowlock, hub: Hub) -> FastAPI:
-    api = FastAPI(
+    api = _Routes(
         title="Rowlock",
         version=version("rowlock"),
         description=_ABOUT,
@@ -78,11 +80,11 @@ def _routes(app: Rowlock, hub: Hub) -> FastAPI:
     api.state.rowlock = app
     api.state.hub = hub
     for part in (probes, jobs, fleet, events, admin):
-        api.include_router(part.router)
+        api.router.routes += part.router.routes
 
     @api.get("/openapi.json", tags=["probes"], summary="This description")
-    async def description(caller: Viewer) -> Any:
-        return describe(api)
+    async def description(request: Request, caller: Viewer) -> Any:
+        return describe(api) | {"servers": [{"url": request.scope.get("root_path") or "/"}]}
 
     api.add_exception_handler(RowlockError, _ours)
     api.add_exception_handler(Problem, _problem)

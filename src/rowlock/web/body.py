@@ -71,15 +71,10 @@ class Body:
                     if not message.get("more_body", False):
                         return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
-            raise Problem(
-                "request_timeout", f"the body did not arrive within {self._seconds:g} seconds", {"connection": "close"}
-            ) from None
+            raise Problem("request_timeout", f"the body did not arrive within {self._seconds:g} seconds") from None
         finally:
             if holds:
                 self._large.release()
 
     def _too_large(self) -> Problem:
-        # What is still on its way is not read: the connection must not be used again.
-        return Problem(
-            "body_too_large", f"a body may have {self._bytes_max:,} bytes at most", {"connection": "close"}
-        )
+        return Problem("body_too_large", f"a body may have {self._bytes_max:,} bytes at most")

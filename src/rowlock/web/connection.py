@@ -13,10 +13,21 @@ from uvicorn.server import ServerState
 
 from rowlock.settings import Settings
 from rowlock.web.problem import MEDIA_TYPE, PROBLEMS
+from rowlock.web.shield import HEADERS
+
+_STUCK_SECONDS = 30.0
+_VERSIONS = ("1.0", "1.1")
+
+
+class Refused(Exception):
+    """The parser should stop: there is nothing in this connection that we want to read."""
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with a limit on the size and the time of a request's line and headers, which it lacks."""
+    """uvicorn's protocol with limits that it lacks: on the size and time of all that is not body, and on not reading.
+
+    A request is idle ─first byte─▶ head ─end of headers─▶ body ─end─▶ idle; each step is progress.
+    """
 
     settings: Settings  # set by `bounded`
 
@@ -28,9 +39,12 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._in_head = True
-        self._head_bytes = 0
-        self._timer: TimerHandle | None = None
+        self._in_head = self._in_body = False
+        self._progress = False
+        self._loose_bytes = 0  # since the last progress: part of a header, of a trailer, or empty lines
+        self._problem = "malformed_request"
+        self._head_timer: TimerHandle | None = None
+        self._stuck_timer: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -38,54 +52,90 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        before = self._in_head
+        if self.transport.is_closing():
+            return
+        self._progress = False
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            # A header is told when it is whole, so an endless one must be noticed by what has come in.
-            self._head_bytes += len(data)
-            if self._head_bytes > self.settings.http_header_bytes_max:
-                self._refuse("headers_too_large")
-            elif before:
-                self._watch()
+        if self.transport.is_closing():
+            return
+        self._loose_bytes = 0 if self._progress else self._loose_bytes + len(data)
+        if self._loose_bytes > self.settings.http_header_bytes_max:
+            self._refuse("headers_too_large")
+        elif self._in_head or not (self._in_body or self._progress):
+            self._watch()
+
+    # -- the steps of a request --------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        self._in_head = self._progress = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # after the body come trailers, which nobody has asked for
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body, self._progress = False, True, True
         self._unwatch()
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.settings.http_header_bytes_max:
-            self._refuse("headers_too_large")
-            return
+            self._problem = "headers_too_large"
+            raise Refused
+        if self.parser.get_http_version() not in _VERSIONS:
+            raise Refused
         super().on_headers_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse("malformed_request")
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body, self._progress = False, True
+        super().on_message_complete()
+
+    # -- time --------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(self.settings.http_header_seconds, self._late)
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.settings.http_header_seconds, self._late)
 
     def _unwatch(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _late(self) -> None:
-        self._timer = None
-        if self._in_head and not self.transport.is_closing():
-            if self._head_bytes:
-                self._refuse("request_timeout")
-            else:
-                self.transport.close()
+        self._head_timer = None
+        if self._in_head:
+            self._refuse("request_timeout")
+        elif self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """More is waiting to be read than we keep: closing would wait for it, so whoever stays away is cut off."""
+        super().pause_writing()
+        if self._stuck_timer is None:
+            self._stuck_timer = self.loop.call_later(_STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck_timer is not None:
+            self._stuck_timer.cancel()
+            self._stuck_timer = None
+
+    # -- refusing ----------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._problem)
 
     def _refuse(self, code: str) -> None:
         """Answer before there is a request that anyone could answer, and hang up."""
+        if self.transport.is_closing():
+            return
         kind = PROBLEMS[code]
         told = {"type": f"urn:rowlock:problem:{code}", "title": kind.title, "status": kind.status, "code": code}
         body = orjson.dumps(told | {"detail": kind.title})
@@ -93,6 +143,8 @@ class Connection(HttpToolsProtocol):
             STATUS_LINE[kind.status],
             b"content-type: %b\r\n" % MEDIA_TYPE.encode(),
             b"content-length: %d\r\n" % len(body),
+            b"cache-control: no-store\r\n",
+            *(b"%b: %b\r\n" % header for header in HEADERS),
             b"connection: close\r\n\r\n",
         ]
         self.transport.write(b"".join(head) + body)

@@ -25,7 +25,12 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 @router.get(
     "/events",
     response_class=Response,
-    responses={200: {"description": "Events, for as long as the client listens.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {
+            "description": "Events, for as long as the client listens.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
     summary="Listen to changes",
 )
 async def events(
@@ -36,9 +41,12 @@ async def events(
     job: Annotated[str | None, Query(max_length=64, description="Only the job with this id.")] = None,
     last_event_id: Annotated[str | None, Header(description="Go on after this event.", max_length=100)] = None,
 ) -> Response:
-    """Server-sent events, from every process and machine: `job` (the state of a job that changed), `queue` (its counts),
-    `ready` (first of all), `gap` (there was more than is told: read again what you show). Send the last `id` back as
-    `Last-Event-ID` to go on where an earlier connection ended; an event may then come twice."""
+    """Server-sent events from every process and machine.
+
+    `ready` comes first; `job` tells the state of a job that changed, `queue` the counts of a queue; `gap` says that
+    there was more than is told: read again what you show. Send the last `id` back as `Last-Event-ID` to go on where an
+    earlier connection ended; an event may then come twice.
+    """
     hub: Hub = request.app.state.hub
     wants = Wants(caller.token.company_id, queue, type, job and job.lower())
     return EventStream(hub, await hub.join(caller.token.id, wants, last_event_id))

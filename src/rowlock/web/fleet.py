@@ -20,9 +20,7 @@ QueueName = Annotated[models.Name, Path(examples=["default"])]
 ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
 
 
-@router.get(
-    "/health", tags=["fleet"], response_model=models.HealthTold, responses=NOT_MODIFIED, summary="Is all well?"
-)
+@router.get("/health", tags=["fleet"], response_model=models.HealthTold, responses=NOT_MODIFIED, summary="Is all well?")
 async def health(request: Request, caller: FleetViewer) -> Response:
     """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
     return polled(request, await caller.desk.health())

@@ -48,7 +48,10 @@ class Guard:
             token = await self._token(scope)
             wait = self._rates.wait_seconds(token.id)
             if wait:
-                raise _too_many(f"this token may ask {self._app.settings.http_requests_per_second:,} times a second", wait)
+                raise _too_many(
+                    f"this token may ask {self._app.settings.http_requests_per_second:,} times a second", wait
+                )
+            self._rates.take(token.id)
             self.tokens.used(self._app.store, token.id)
             if self._reader is None:
                 self._reader = Reader(self._app.store)
@@ -69,8 +72,8 @@ class Guard:
             raise _too_many("too many tokens that are not known here came from this address", wait)
         found = await self.tokens.look_up(self._app.store, given)
         if found is None:
+            self._guesses.take(address)
             raise Problem("unauthorized", "this token is unknown, expired or revoked")
-        self._guesses.give_back(address)
         return found
 
 

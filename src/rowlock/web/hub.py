@@ -235,7 +235,9 @@ class Hub:
         """A token that was revoked or has expired listens no more."""
         store = self._app.store
         now = await store.now()
-        good = {t.id for t in await store.tokens() if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)}
+        good = {
+            t.id for t in await store.tokens() if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)
+        }
         for listener in self._listeners:
             if listener.token_id not in good:
                 listener.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -12,8 +12,8 @@ from rowlock.storage.access import Role
 from rowlock.web import models
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Operator, Viewer
-from rowlock.web.openapi import CREATED, NOT_MODIFIED, fails
 from rowlock.web.once import reserved
+from rowlock.web.openapi import CREATED, NOT_MODIFIED, fails
 from rowlock.web.problem import Problem
 
 router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
@@ -46,7 +46,7 @@ async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven
         at=given.available_at,
         max_attempts=given.max_attempts,
         company_id=given.company_id,
-        unique=given.unique and given.unique.unique(),
+        unique=None if given.unique is None else given.unique.unique(),
         limit_key=given.limit_key,
         reserved=reserved(request),
     )
@@ -105,7 +105,7 @@ async def discard_dead(caller: Operator, given: models.DeadGiven) -> Response:
     return answer(await caller.desk.discard_dead(**_chosen(given)))
 
 
-def _chosen(given: models.DeadGiven) -> dict[str, object]:
+def _chosen(given: models.DeadGiven) -> dict[str, Any]:
     return given.model_dump(exclude={"all"})
 
 

@@ -6,14 +6,18 @@ commit and the answer, the next try finds the job under that id; it cannot make 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rowlock.app import Rowlock
+from rowlock.errors import StoreError
 from rowlock.ids import uuid7
+from rowlock.observe import logs
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.web.answer import JSON
 from rowlock.web.guard import CALLER, Caller
@@ -22,6 +26,7 @@ from rowlock.web.problem import MEDIA_TYPE, Problem
 RESERVED = "rowlock.request"
 _KEY_LENGTH_MAX = 200
 _KEPT_BYTES_MAX = 262_144
+_RELEASE_SECONDS = 2.0
 _FORGOTTEN = (401, 403, 408, 415, 429)  # such an answer says nothing about the request itself
 
 
@@ -66,20 +71,30 @@ class Once:
             if message.get("more_body", False):
                 return
             body = b"".join(parts)
-            status = start["status"]
-            if status < 500 and status not in _FORGOTTEN and len(body) <= _KEPT_BYTES_MAX:
-                await self._app.store.end_request(key, status, body.decode())
-            else:
-                # A store that failed may have recorded the job all the same: the next try looks for it first.
-                await self._app.store.release_request(key)
+            await self._keep(key, start["status"], body)
             await send(start)
             await send({"type": "http.response.body", "body": body})
 
         try:
             await self._inner(scope, receive, keep)
         except BaseException:
-            await self._app.store.release_request(key)
+            with suppress(TimeoutError):  # a store that stands still is not waited for: the next try looks first
+                async with asyncio.timeout(_RELEASE_SECONDS):
+                    await self._app.store.release_request(key)
             raise
+
+    async def _keep(self, key: str, status: int, body: bytes) -> None:
+        """Keep the answer, or let the next try find out what came of this one."""
+        store = self._app.store
+        try:
+            if status < 500 and status not in _FORGOTTEN and len(body) <= _KEPT_BYTES_MAX:
+                await store.end_request(key, status, body.decode())
+            else:
+                # A store that failed may have recorded the job all the same: the next try looks for it first.
+                await store.release_request(key)
+        except StoreError as error:
+            # What was done is done: the answer goes out all the same, and the key is taken over when it is stale.
+            logs.get().warning("http.answer_not_kept", reason=self._app.redact.text(str(error)))
 
 
 def reserved(request: Request) -> RequestAnswer | None:
@@ -103,7 +118,7 @@ def _header(scope: Scope) -> str | None:
     found = [value for name, value in scope["headers"] if name == b"idempotency-key"]
     if not found:
         return None
-    key = found[0].decode("latin-1").strip()
+    key: str = found[0].decode("latin-1").strip()
     if len(found) > 1 or not 0 < len(key) <= _KEY_LENGTH_MAX or not key.isprintable():
         raise Problem("validation_failed", f"Idempotency-Key must be one text of 1 to {_KEY_LENGTH_MAX} characters")
     return key

@@ -26,6 +26,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "unauthorized": Kind(401, "A token is needed, and this one is missing, unknown, expired or revoked."),
     "forbidden": Kind(403, "The token's role does not allow this."),
     "company_scope": Kind(403, "The token is for one company, and this concerns all, or another."),
+    "origin_not_allowed": Kind(403, "Pages of this origin may not call the API."),
     "not_found": Kind(404, "There is nothing at this address."),
     "job_not_found": Kind(404, "No job or failure has this id."),
     "schedule_not_found": Kind(404, "No schedule has this name."),
@@ -59,7 +60,7 @@ _NOT_READY = ("schema_missing", "schema_too_new", "schema_tampered")
 _WAIT = ("queue_full", "store_unavailable", "not_ready", "too_many_requests", "idempotency_in_progress")
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Problem(Exception):
     """An answer that is an error."""
 

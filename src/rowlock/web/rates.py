@@ -1,4 +1,4 @@
-"""How often someone may ask: a bucket that fills up with time, one per name, forgotten when full."""
+"""How often someone may ask: a bucket that fills up with time, one per name."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ class Rates:
         self._room = max(1.0, per_second * burst_seconds)
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what was left, and when
 
-    def wait_seconds(self, name: str, cost: float = 1.0) -> float:
-        """0, having counted it, or how long until it may be asked again."""
+    def wait_seconds(self, name: str) -> float:
+        """0, or how long until one more is allowed."""
+        return max(0.0, (1.0 - self._left(name, time.monotonic())) / self._per_second)
+
+    def take(self, name: str) -> None:
+        """Count one; those that were under way together may take more than there was, and wait longer for it."""
         now = time.monotonic()
-        left, at = self._levels.get(name, (self._room, now))
-        left = min(self._room, left + (now - at) * self._per_second)
-        if left < cost:
-            return (cost - left) / self._per_second
-        self._levels[name] = (left - cost, now)
+        self._levels[name] = max(-self._room, self._left(name, now) - 1.0), now
         self._levels.move_to_end(name)
         if len(self._levels) > _NAMES_MAX:
             self._levels.popitem(last=False)  # the one not heard of for longest
-        return 0.0
 
-    def give_back(self, name: str, cost: float = 1.0) -> None:
-        """It does not count after all."""
-        left, at = self._levels.get(name, (self._room, 0.0))
-        self._levels[name] = min(self._room, left + cost), at
+    def _left(self, name: str, now: float) -> float:
+        left, at = self._levels.get(name, (self._room, now))
+        return min(self._room, left + (now - at) * self._per_second)

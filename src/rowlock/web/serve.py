@@ -19,6 +19,7 @@ from rowlock.web.connection import bounded
 _BACKLOG = 4_096
 _KEEP_ALIVE_SECONDS = 65  # longer than that of usual proxies, or they meet a closed connection
 _GRACE_SECONDS = 5
+_STUCK_SECONDS = 30
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -30,6 +31,8 @@ def bind(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host or --port"
         ) from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # a client that takes nothing does not keep its connection for ever
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_SECONDS * 1_000)
     bound.set_inheritable(True)
     return bound
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,8 +15,10 @@ from rowlock.web.guard import path_of
 from rowlock.web.problem import Problem, problem_of
 
 EVENTS = "/api/v1/events"
+_HEAR_SECONDS = 0.5
+_HEAR_BYTES = 4_194_304
 
-_HEADERS = [
+HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -35,23 +38,33 @@ class Shield:
         if scope["type"] != "http":
             await _other(scope, receive, send)
             return
-        begun = False
+        begun, whole = False, not _announces_body(scope)
+
+        async def receive_on() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
 
         async def send_on(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                if not whole:  # what is still on its way is not read: the connection must not be used again
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         seconds = None if path_of(scope) == EVENTS else self._seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._inner(scope, receive, send_on)
+                await self._inner(scope, receive_on, send_on)
         except Exception as error:
             problem = self._problem(error, scope)
             if begun:
                 raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
+            if not whole and problem.status != 408:
+                await _hear_out(scope, receive_on)
             await problem.response()(scope, receive, send_on)
 
     def _problem(self, error: Exception, scope: Scope) -> Problem:
@@ -66,6 +79,25 @@ class Shield:
             return problem_of(error)
         log.error("http.failed", method=scope["method"], path=scope["path"], exc_info=error)
         return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")
+
+
+async def _hear_out(scope: Scope, receive: Receive) -> None:
+    """Read on for a moment, and forget it: whoever is cut off while it sends does not read the answer."""
+    if any(name == b"expect" for name, _ in scope["headers"]):
+        return  # it waits for our word
+    left = _HEAR_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEAR_SECONDS):
+            while left > 0 and (message := await receive()).get("more_body", False):
+                left -= len(message.get("body", b""))
+
+
+def _announces_body(scope: Scope) -> bool:
+    """Whether a body follows; from HTTP/2 on that is no matter of the connection."""
+    return scope["http_version"] in ("1.0", "1.1") and any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 async def _other(scope: Scope, receive: Receive, send: Send) -> None:

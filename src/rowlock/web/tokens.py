@@ -24,6 +24,7 @@ class Tokens:
     def __init__(self, trust_seconds: float) -> None:
         self._trust_seconds = trust_seconds
         self._known: OrderedDict[str, tuple[TokenRecord, float]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[TokenRecord | None]] = {}
         self._used: set[TokenId] = set()
         self._touched_at = -_TOUCH_SECONDS
         self._touching: asyncio.Task[None] | None = None
@@ -36,10 +37,17 @@ class Tokens:
         return found[0]
 
     async def look_up(self, store: Store, token: str) -> TokenRecord | None:
-        """The record of a good token, from the store."""
+        """The record of a good token, from the store; those who ask for the same one at once share the question."""
         if not token.startswith(PREFIX) or len(token) > LENGTH_MAX:
             return None
         key = digest(token)
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._ask(store, key))
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, store: Store, key: str) -> TokenRecord | None:
         record = await store.token(key)
         if record is None:
             self._known.pop(key, None)
