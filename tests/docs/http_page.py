@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 INTRODUCTION = Path(__file__).with_name("http_introduction.md").read_text()
 
 
+_JOBS = {"JobTold": "a [job](#a-job)", "EnqueuedTold": "a [job](#a-job) and `created`"}
+
+
 def page() -> str:
     schema = describe(Api(Rowlock(settings=load(database_url="sqlite:///unused.db"))).routes)
-    parts = [INTRODUCTION, "## Routes\n"]
+    job = _fields({"$ref": "#/components/schemas/JobTold"}, schema, "field")
+    parts = [INTRODUCTION, f"## A job\n\n{job}\n", "## Routes\n"]
     tags: dict[str, list[str]] = {}
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
@@ -39,11 +44,9 @@ def page() -> str:
 
 
 def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[str, Any]) -> str:
-    lines = [
-        f"#### `{method.upper()} {path}`\n",
-        f"{operation['summary']}. {operation.get('description', '')}".strip(),
-        "",
-    ]
+    summary = operation["summary"]
+    told = summary if summary.endswith("?") else f"{summary}."
+    lines = [f"#### `{method.upper()} {path}`\n", f"{told} {operation.get('description', '')}".strip(), ""]
     given = [_parameter(p) for p in operation.get("parameters", ()) if p["name"] != "Idempotency-Key"]
     if given:
         lines += ["| parameter | in | what it does |", "|---|---|---|", *given, ""]
@@ -51,6 +54,8 @@ def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[s
     if body is not None:
         (content,) = body["content"].values()
         lines += [_fields(content["schema"], schema, "field of the body"), ""]
+        examples = _resolve(content["schema"], schema).get("examples", ())
+        lines += ["For example:\n", *(f"    {json.dumps(example)}" for example in examples), ""]
     lines += [_answers(operation["responses"], schema), ""]
     return "\n".join(lines)
 
@@ -66,7 +71,7 @@ def _fields(reference: dict[str, Any], schema: dict[str, Any], title: str) -> st
     needed = model.get("required", [])
     rows = [f"| {title} | type | what it is |", "|---|---|---|"]
     for name, field in model["properties"].items():
-        told = field.get("description", "") + (" Needed." if name in needed else "")
+        told = field.get("description", "") + (" Needed." if name in needed and title != "field" else "")
         rows.append(f"| `{name}` | {_type(field, schema)} | {told.strip()} |")
     return "\n".join(rows)
 
@@ -79,6 +84,9 @@ def _answers(responses: dict[str, Any], schema: dict[str, Any]) -> str:
         content = responses[status].get("content", {})
         kind, shape = next(iter(content.items()), ("", {}))
         model = shape.get("schema", {}).get("$ref", "").rsplit("/", 1)[-1]
+        if model in _JOBS:
+            told.append(f"`{status}` {_JOBS[model]}")
+            continue
         fields = (
             ", ".join(f"`{name}`" for name in _resolve(shape["schema"], schema).get("properties", ())) if model else ""
         )

@@ -13,7 +13,7 @@ from rowlock.web import models
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Operator, Viewer
 from rowlock.web.once import reserved
-from rowlock.web.openapi import CREATED, NOT_MODIFIED, fails
+from rowlock.web.openapi import NOT_MODIFIED, fails
 from rowlock.web.problem import Problem
 
 router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
@@ -26,12 +26,14 @@ CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", descripti
 LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
 CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
+_EXISTING = {"model": models.EnqueuedTold, "description": "With `return_existing`: the job that exists."}
+
 
 @router.post(
     "/enqueue",
     status_code=201,
     response_model=models.EnqueuedTold,
-    responses=fails(409, 413) | {200: CREATED},
+    responses=fails(409, 413) | {200: _EXISTING},
     summary="Enqueue a job",
 )
 async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:

@@ -68,16 +68,22 @@ class EnqueueGiven(Given):
         json_schema_extra={"examples": [{"type": "healthPing"}, {"type": "demo.sleep", "payload": {"seconds": 3}}]}
     )
 
-    type: Name
-    payload: dict[str, JsonValue] = Field(default_factory=dict)
-    queue: Name | None = None
-    priority: Annotated[int, Field(ge=PRIORITY_RANGE[0], le=PRIORITY_RANGE[1])] | None = None
-    delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = 0.0
+    type: Name = Field(description="The job type, as the application names it.")
+    payload: dict[str, JsonValue] = Field(default_factory=dict, description="What its handler takes.")
+    queue: Name | None = Field(None, description="Another queue than the type's own.")
+    priority: Annotated[int, Field(ge=PRIORITY_RANGE[0], le=PRIORITY_RANGE[1])] | None = Field(
+        None, description="Lower runs first. Otherwise the type's, or 100."
+    )
+    delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = Field(
+        0.0, description="Run it no sooner than so many seconds from now."
+    )
     available_at: AwareDatetime | None = Field(None, description="Run it no sooner; instead of a delay.")
-    max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
-    company_id: Name | None = None
-    unique: UniqueGiven | None = None
-    limit_key: Name | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
+        None, description="Attempts before it counts as failed."
+    )
+    company_id: Name | None = Field(None, description="The company that it belongs to.")
+    unique: UniqueGiven | None = Field(None, description="When it is a duplicate; otherwise as its type says.")
+    limit_key: Name | None = Field(None, description="The limit that it counts under, instead of its type's.")
 
 
 class JobTold(Told):
@@ -128,14 +134,16 @@ class DeadGiven(Given):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"type": "demo.sleep", "dryRun": True}]})
 
-    ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1_000)] | None = None
-    type: Name | None = None
-    queue: Name | None = None
-    company_id: Name | None = None
-    all: bool = False
+    ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="Only these."
+    )
+    type: Name | None = Field(None, description="Only jobs of this type.")
+    queue: Name | None = Field(None, description="Only jobs of this queue.")
+    company_id: Name | None = Field(None, description="Only jobs of this company.")
+    all: bool = Field(False, description="Every failed job: needed where nothing else is said.")
     dry_run: bool = Field(False, description="Only say how many match.")
     limit: Annotated[int, Field(ge=1, le=100_000)] = Field(10_000, description="At most so many in one call.")
-    cursor: Cursor | None = None
+    cursor: Cursor | None = Field(None, description="The nextCursor of an earlier call.")
 
     @model_validator(mode="after")
     def _chosen(self) -> DeadGiven:
@@ -340,7 +348,7 @@ class FailuresTold(Told):
 class RetryGiven(Given):
     model_config = ConfigDict(json_schema_extra={"examples": [{"failureId": EXAMPLE_ID}]})
 
-    failure_id: Annotated[str, Field(min_length=1, max_length=64)]
+    failure_id: Annotated[str, Field(min_length=1, max_length=64, description="The id of a failed attempt.")]
 
 
 class RetryTold(Told):

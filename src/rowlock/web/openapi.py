@@ -18,7 +18,6 @@ _ALWAYS = (408, 422, 429, 500, 503, 504)  # what any request may meet
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 NOT_MODIFIED: Responses = {304: {"description": "It is as the ETag in If-None-Match says."}}
-CREATED = {"description": "With `return_existing`: the job that exists."}
 
 
 def fails(*statuses: int) -> Responses:
