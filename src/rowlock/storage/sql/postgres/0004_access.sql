@@ -68,7 +68,7 @@ CREATE FUNCTION rowlock.changes(_since timestamptz, _limit integer, _now timesta
 RETURNS TABLE (looked_at timestamptz, id text, type text, queue text, status text, attempts integer, max_attempts integer,
                lease integer, progress integer, message text, error text, company_id text, changed_at timestamptz)
 LANGUAGE plpgsql
-SET plan_cache_mode = force_custom_plan SET jit = off
+SET plan_cache_mode = force_custom_plan SET jit = off SET max_parallel_workers_per_gather = 0
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
