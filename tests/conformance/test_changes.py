@@ -470,3 +470,13 @@ async def test_a_change_is_told_in_the_stores_own_time(rig: Rig, store: Store) -
     (change,) = answer.jobs
     assert change.id == job_id
     assert before <= change.changed_at <= answer.looked_at
+
+
+async def test_a_job_that_was_written_late_hides_no_other(rig: Rig, store: Store, clock: FakeClock) -> None:
+    """Its time was read before it waited for the store: jobs do not come quite in the order of their times."""
+    late = await rig.another(FakeClock(clock.now() - timedelta(seconds=3)))
+    first = await put(store)
+    await put_many(late, 20)
+    last = await put(store)
+    await put_many(late, 20)
+    assert await changed(store, clock) == [first, last]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -23,7 +24,7 @@ from rowlock.storage.access import (
 from rowlock.storage.records import JobId, Status
 from rowlock.storage.sqlite.failures import BUSY_SECONDS
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros, moment, moment_or_none, storable
-from rowlock.storage.sqlite.sql import run, run_each
+from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.work import Worked
 
 _DAY_SECONDS = 24 * 3600
@@ -117,9 +118,18 @@ def _prune(connection: apsw.Connection, now: int, before: int, limit: int) -> in
 
 
 def _changes(connection: apsw.Connection, now: int, since: int, limit: int) -> Changes:
-    asked = {"since": since, "back": since - duration_micros(BUSY_SECONDS), "limit": limit + 1}
+    asked = {"since": since, "first": _first_since(connection, since), "limit": limit + 1}
     jobs = [_change(row) for row in run(connection, "changes", asked)]
     return Changes(jobs[:limit], len(jobs) > limit, moment(now))
+
+
+def _first_since(connection: apsw.Connection, since: int) -> int:
+    """A seq that all jobs created at or after this moment have, or a higher one."""
+    # They have their seqs in the order in which they were written, which may be so much later than their time.
+    written = since - duration_micros(BUSY_SECONDS)
+    ((first, last),) = run(connection, "seq_ends")
+    seqs = range(first or 0, (last or 0) + 1)
+    return seqs.start + bisect_left(seqs, written, key=lambda seq: value(connection, "created_from", {"seq": seq}) or 0)
 
 
 def _token_record(row: Row) -> TokenRecord:

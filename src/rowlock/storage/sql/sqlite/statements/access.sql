@@ -44,16 +44,15 @@ DELETE FROM tokens WHERE id IN (
     LIMIT :limit)
 RETURNING 1
 
+-- name: seq_ends
+SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM jobs)
+
+-- name: created_from
+SELECT created_at FROM jobs WHERE seq >= :seq ORDER BY seq LIMIT 1
+
 -- name: changes
--- A job is in one table, and that table knows when it came there, so each job is found once, as it is. New jobs are found
--- from the newest back: they have their numbers in the order of their creation, but for what one may wait to write (:back).
-WITH RECURSIVE newest (seq, created_at) AS (
-    SELECT seq, created_at FROM jobs WHERE seq = (SELECT max(seq) FROM jobs)
-    UNION ALL
-    SELECT j.seq, j.created_at
-    FROM newest n CROSS JOIN jobs j ON j.seq = (SELECT max(b.seq) FROM jobs b WHERE b.seq < n.seq)
-    WHERE n.created_at >= :back
-), changed (seq, at, status, attempt, lease, progress, message, error) AS (
+-- A job is in one table, and that table knows when it came there, so each job is found once, as it is.
+WITH changed (seq, at, status, attempt, lease, progress, message, error) AS (
     SELECT * FROM (
         SELECT seq, finished_at, 'succeeded', attempt, lease, NULL, NULL, error FROM finished
         WHERE outcome = 1 AND finished_at >= :since ORDER BY finished_at, seq LIMIT :limit)
@@ -79,15 +78,14 @@ WITH RECURSIVE newest (seq, created_at) AS (
         WHERE queued_at >= :since ORDER BY queued_at, seq LIMIT :limit)
     UNION ALL
     SELECT * FROM (
-        SELECT n.seq, n.created_at, 'queued', 0, 0, NULL, NULL, NULL
-        FROM newest n CROSS JOIN jobs j ON j.seq = n.seq
-        WHERE n.created_at >= :since AND (
+        SELECT j.seq, j.created_at, 'queued', 0, 0, NULL, NULL, NULL FROM jobs j
+        WHERE j.seq >= :first AND j.created_at >= :since AND (
             EXISTS (
                 SELECT 1 FROM ready r
                 WHERE r.queue = j.queue AND r.limit_key = j.limit_key AND r.priority = j.priority AND r.seq = j.seq
                   AND r.queued_at IS NULL)
             OR EXISTS (SELECT 1 FROM delayed d WHERE d.seq = j.seq AND d.queued_at IS NULL))
-        ORDER BY n.created_at, n.seq LIMIT :limit)
+        ORDER BY j.created_at, j.seq LIMIT :limit)
 )
 SELECT j.id, j.type, j.queue, c.status, c.attempt, j.max_attempts, c.lease, c.progress, c.message, c.error, j.company_id, c.at
 FROM (SELECT * FROM changed ORDER BY at, seq LIMIT :limit) c
