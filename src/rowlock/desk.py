@@ -30,6 +30,7 @@ from rowlock.jobs.resilient import run_now
 from rowlock.jobs.schedule import Schedule
 from rowlock.observe import logs
 from rowlock.observe.health import failures, queue_health
+from rowlock.observe.metrics import exposition
 from rowlock.shapes import Shape, failure_shape, iso, job_shape, queue_shape, run_shape, worker_shape
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.records import CancelResult, JobFilter, JobId, JobRecord, NewJob, Page, QueueRecord, Status
@@ -306,12 +307,15 @@ class Desk:
             "warnings": warnings,
         }
 
+    async def metrics(self) -> bytes:
+        """The metrics of the whole fleet in Prometheus's text format."""
+        return await exposition(self._app.store)
+
     async def prune(self) -> Shape:
         """Remove what retention lets go, now: {removed} by kind."""
         removed = await prune(self._app.engine, logs.get())
         kinds = {status.value: count for status, count in removed.jobs.items()}
-        records = {"failures": removed.failures, "locks": removed.locks, "runs": removed.runs}
-        return {"removed": kinds | records}
+        return {"removed": kinds | removed.records}
 
     # -- schedules ---------------------------------------------------------------------------------
 
@@ -406,9 +410,7 @@ class Desk:
         matched = await self._app.store.count(where, MATCHED_MAX)
         return {"dryRun": True, "matched": matched, **nothing, "nextCursor": None}
 
-    async def _batches(
-        self, where: JobFilter, limit: int, cursor: str | None
-    ) -> tuple[list[list[JobId]], str | None]:
+    async def _batches(self, where: JobFilter, limit: int, cursor: str | None) -> tuple[list[list[JobId]], str | None]:
         """The ids of up to `limit` jobs that match, some at a time, and where to go on."""
         batches, left = list[list[JobId]](), limit
         while left > 0:

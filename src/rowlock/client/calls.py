@@ -1,0 +1,305 @@
+"""Everything that `rowlock.desk.Desk` answers, asked of a server: same names, same parameters, same answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import orjson
+
+from rowlock import operations
+from rowlock.client.stream import Event, events
+from rowlock.client.wire import Wire
+from rowlock.errors import JobNotFound
+from rowlock.ids import is_uuid
+from rowlock.jobs.enqueue import Options
+from rowlock.jobs.payload import encode
+from rowlock.jobs.policy import Unique
+from rowlock.jobs.registry import checked_name
+from rowlock.shapes import Shape
+from rowlock.storage.records import JobId, Status
+
+if TYPE_CHECKING:
+    import httpx
+
+_QUEUE = "/api/v1/queue"
+_ADMIN = "/api/admin/queue"
+_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
+
+
+class Client:
+    """A server, asked with a token.
+
+    What is asked is sent again, a few times, when the server is busy or the connection breaks; with an
+    Idempotency-Key, so that nothing is done twice. Errors are those of local calls, or RequestFailed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_seconds: float = 30,
+        transport: httpx.AsyncBaseTransport | None = None,
+        insecure: bool | None = None,
+    ) -> None:
+        if insecure is None:
+            insecure = os.environ.get("ROWLOCK_INSECURE") == "1"
+        self._wire = Wire(url, token, timeout_seconds=timeout_seconds, transport=transport, insecure=insecure)
+
+    def __repr__(self) -> str:
+        return f"Client({self._wire.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._wire.close()
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        type: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        company_id: str | None = None,
+        unique: Unique | None = None,
+        limit_key: str | None = None,
+    ) -> Shape:
+        """Enqueue a job; its record, and whether this call `created` it."""
+        Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key).check(type)
+        text = encode({} if payload is None else payload, type, _PAYLOAD_BYTES_MAX)
+        given = {
+            "queue": queue,
+            "priority": priority,
+            "delaySeconds": delay_seconds or None,
+            "availableAt": at and at.isoformat(),
+            "maxAttempts": max_attempts,
+            "companyId": company_id,
+            "unique": unique and _unique(unique),
+            "limitKey": limit_key,
+        }
+        body = {"type": type, "payload": orjson.Fragment(text)} | _given(given)
+        return _shape(await self._wire.post(f"{_QUEUE}/enqueue", body))
+
+    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
+        """One job, whole; its secrets only when `raw`, which needs the role admin."""
+        return _shape(await self._wire.get(_job(job_id), raw=raw or None))
+
+    async def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Jobs, newest first: {jobs, nextCursor}."""
+        word = None if status is None else Status(status).value
+        asked = {"status": word, "type": type, "queue": queue, "companyId": company_id}
+        return _shape(await self._wire.get(_QUEUE, **asked, limit=limit, cursor=cursor))
+
+    async def wait(self, job_id: JobId, seconds: float) -> Shape:
+        """The job when it is over, or as it is after so many seconds."""
+        return await operations.wait(self, job_id, seconds)
+
+    async def retry(self, job_id: JobId) -> Shape:
+        """Queue a failed or cancelled job again, with fresh attempts."""
+        return _shape(await self._wire.post(f"{_job(job_id)}/retry"))
+
+    async def cancel(self, job_id: JobId) -> Shape:
+        """Cancel a waiting job, or ask a running one to stop; the job as it is then."""
+        return _shape(await self._wire.post(f"{_job(job_id)}/cancel"))
+
+    async def retry_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more."""
+        given = _dead(ids, type, queue, company_id, dry_run, limit, cursor)
+        return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/retry", given))
+
+    async def discard_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more."""
+        given = _dead(ids, type, queue, company_id, dry_run, limit, cursor)
+        return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/discard", given))
+
+    async def stats(self) -> Shape:
+        """How many jobs there are of each status; for all companies also what happened in the last hour."""
+        return _shape(await self._wire.get(f"{_QUEUE}/stats"))
+
+    def events(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        job_id: JobId | None = None,
+        last_event_id: str | None = None,
+    ) -> AsyncGenerator[Event]:
+        """Changes of jobs and queues as they happen, as (kind, data, id), for as long as the caller goes on.
+
+        A broken connection is taken up where it ended; an event may then come twice. Raises when the server
+        refuses, or cannot be reached again and again.
+        """
+        asked = _given({"queue": queue, "type": type, "job": job_id})
+        return events(self._wire, "/api/v1/events", asked, last_event_id)
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    async def failures(
+        self,
+        *,
+        company_id: str | None = None,
+        job_name: str | None = None,
+        job_id: JobId | None = None,
+        final: bool | None = None,
+        unresolved: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Failed attempts, newest first: {failures, nextCursor}."""
+        asked = {"companyId": company_id, "jobName": job_name, "jobId": job_id, "final": final}
+        found = await self._wire.get(
+            f"{_ADMIN}/failures", **asked, unresolved=unresolved or None, limit=limit, cursor=cursor
+        )
+        return _data(found)
+
+    async def failure(self, failure_id: str) -> Shape:
+        """One failed attempt, with its stack."""
+        return _data(await self._wire.get(f"{_ADMIN}/failures/{_failure(failure_id)}"))
+
+    async def retry_failure(self, failure_id: str) -> Shape:
+        """Queue the job of a failed attempt again, which resolves the failure."""
+        return _data(await self._wire.post(f"{_ADMIN}/retry", {"failureId": _failure(failure_id)}))
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    async def queues(self) -> Shape:
+        """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
+        return _shape(await self._wire.get("/api/v1/queues"))
+
+    async def switch(self, queue: str, *, paused: bool) -> Shape:
+        """Pause a queue for the whole fleet, or let it be worked on again; `known` is false where nobody uses it."""
+        verb = "pause" if paused else "resume"
+        return _shape(await self._wire.post(f"/api/v1/queues/{_segment(queue, 'queue')}/{verb}"))
+
+    async def queue_health(self, queue: str | None = None) -> Shape:
+        """The health of one queue, in the shape that administrators know."""
+        return _data(await self._wire.get(f"{_ADMIN}/health", queue=queue))
+
+    async def health(self) -> Shape:
+        """Is the store there, how many jobs are there, who works, and what is wrong?"""
+        return _shape(await self._wire.get("/api/v1/health"))
+
+    async def metrics(self) -> bytes:
+        """The metrics of the whole fleet in Prometheus's text format."""
+        return (await self._wire.send("GET", "/metrics")).content
+
+    async def prune(self) -> Shape:
+        """Remove what retention lets go, now: {removed} by kind."""
+        return _data(await self._wire.post(f"{_ADMIN}/prune"))
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    async def schedules(self) -> Shape:
+        """Every schedule with its next tick and last run: {schedules}."""
+        return _shape(await self._wire.get("/api/v1/schedules"))
+
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
+        """Runs of schedules, the latest first: {runs}."""
+        return _shape(await self._wire.get("/api/v1/schedules/runs", name=name, limit=limit))
+
+    async def pause_schedule(self, name: str) -> Shape:
+        """Let no tick of a schedule fire, on any machine."""
+        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/pause"))
+
+    async def resume_schedule(self, name: str) -> Shape:
+        """Let a paused schedule go on with its next tick; what was due meanwhile is left out."""
+        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/resume"))
+
+    async def run_schedule(self, name: str) -> Shape:
+        """Run the job of a schedule now, out of turn."""
+        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/run"))
+
+
+def _shape(found: Any) -> Shape:
+    return dict(found)
+
+
+def _data(found: Any) -> Shape:
+    """What administrators get, without its envelope."""
+    return dict(found["data"])
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _unique(unique: Unique) -> dict[str, Any]:
+    given = {"policy": unique.policy, "seconds": unique.seconds, "key": unique.key}
+    return _given(given | {"onConflict": unique.on_conflict.value})
+
+
+def _dead(
+    ids: Sequence[JobId] | None,
+    type: str | None,
+    queue: str | None,
+    company_id: str | None,
+    dry_run: bool,
+    limit: int,
+    cursor: str | None,
+) -> dict[str, Any]:
+    which = _given({"ids": ids and list(ids), "type": type, "queue": queue, "companyId": company_id})
+    if ids is not None and not ids:
+        which["ids"] = [""]  # none of them: not the same as all
+    return which | _given({"all": not which or None, "dryRun": dry_run, "limit": limit, "cursor": cursor})
+
+
+def _job(job_id: JobId) -> str:
+    """Where a job is; what is no id at all could lead anywhere."""
+    if not is_uuid(job_id):
+        raise JobNotFound(f"no job has the id {job_id}; retention may have removed it")
+    return f"{_QUEUE}/{job_id}"
+
+
+def _failure(failure_id: str) -> str:
+    if not is_uuid(failure_id):
+        raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
+    return failure_id
+
+
+def _segment(name: str, what: str) -> str:
+    """A name as a part of a path; dots too, which would lead elsewhere."""
+    return quote(checked_name(name, what), safe="").replace(".", "%2E")

@@ -1,0 +1,188 @@
+"""The wire: requests that are sent again while that helps, and errors that are those of local calls."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+import re
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import orjson
+
+from rowlock import errors
+from rowlock.errors import DuplicateJob, Outcome, RequestFailed, RowlockError, SettingsError
+from rowlock.ids import uuid7
+
+try:
+    import httpx
+except ImportError:
+    raise SettingsError("the client needs the extra `client`: pip install 'rowlock[client]'") from None
+
+TRIES = 4
+_AGAIN_SECONDS = 0.2  # before the second try; twice as long before each further one, give or take half
+_AGAIN_SECONDS_MAX = 10.0  # however long the server asks us to wait
+_BUSY = (429, 502, 503)
+_IN_PROGRESS = "idempotency_in_progress"  # our own first try, whose answer did not reach us
+_LASTING = ("queue_full", "not_ready")  # these do not pass in seconds: the caller should know
+_TOKEN = re.compile(r"[\x21-\x7e]{1,200}")
+
+_ERRORS: Mapping[str, type[RowlockError]] = {
+    found.code: found
+    for found in vars(errors).values()
+    if isinstance(found, type) and issubclass(found, RowlockError) and not issubclass(found, (Outcome, RequestFailed))
+}
+
+
+class Wire:
+    """Connections to one server, with one token."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_seconds: float,
+        transport: httpx.AsyncBaseTransport | None,
+        insecure: bool,
+    ) -> None:
+        found = _checked(url, token, insecure)
+        self.url = str(found).rstrip("/")
+        self.timeout_seconds = timeout_seconds
+        self._http = httpx.AsyncClient(
+            base_url=found,
+            headers={"authorization": f"Bearer {token}", "user-agent": "rowlock"},
+            timeout=timeout_seconds,
+            transport=transport,
+            trust_env=not _loopback(found.host),  # a proxy would look for a loopback address on its own machine
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str, **asked: Any) -> Any:
+        """The JSON at this path; what is None is not asked for."""
+        return _json(await self.send("GET", path, params=_query(asked)))
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Have something done, once, however often it has to be sent."""
+        headers = {"idempotency-key": uuid7()}
+        if body is None:
+            return _json(await self.send("POST", path, headers=headers))
+        headers["content-type"] = "application/json"
+        return _json(await self.send("POST", path, content=orjson.dumps(body), headers=headers))
+
+    async def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """The answer to a request; raises what a local call would, or RequestFailed."""
+        number = 0
+        while True:
+            number += 1
+            wait: str | None = None
+            try:
+                answer = await self._http.request(method, path, **request)
+            except httpx.RequestError as error:
+                if number == TRIES:
+                    raise self.unreachable(error) from None
+            else:
+                if answer.is_success:
+                    return answer
+                failed = failure(answer)
+                if number == TRIES or not _passing(answer.status_code, failed.code):
+                    raise failed
+                wait = answer.headers.get("retry-after")
+            await asyncio.sleep(pause_seconds(number, wait))
+
+    def stream(self, path: str, **request: Any) -> AbstractAsyncContextManager[httpx.Response]:
+        """An answer that is read piece by piece."""
+        return self._http.stream("GET", path, **request)
+
+    def unreachable(self, error: httpx.RequestError) -> RequestFailed:
+        """What to say, and what to check, when there is no answer."""
+        late = isinstance(error, httpx.ReadTimeout)
+        reason = f"no answer within {self.timeout_seconds:g} s" if late else str(error) or type(error).__name__
+        return RequestFailed(
+            f"{self.url} cannot be reached ({reason}): check the address, and that `rowlock serve` runs there",
+            code="server_unavailable",
+        )
+
+
+def pause_seconds(number: int, asked: str | None = None) -> float:
+    """How long to wait after this many failures; what the server asks for goes before, within reason."""
+    if asked is not None and asked.isdecimal():
+        return min(float(asked), _AGAIN_SECONDS_MAX)
+    usual = min(_AGAIN_SECONDS * 2.0 ** (number - 1), _AGAIN_SECONDS_MAX)
+    return usual * random.uniform(0.5, 1.5)  # noqa: S311  # so that many clients do not come back at once
+
+
+def failure(answer: httpx.Response) -> RowlockError:
+    """The error that an answer is: of the class that a local call raises, where there is one."""
+    told = _problem(answer)
+    code, detail, status = told.get("code"), str(told.get("detail", "")), answer.status_code
+    if not isinstance(code, str):
+        elsewhere = f" and points to {answer.headers.get('location')}" if answer.is_redirect else ""
+        return RequestFailed(
+            f"{answer.url.host} answers {status}{elsewhere}, not as a Rowlock server does: check the address",
+            code="not_rowlock",
+            status=status,
+        )
+    kind = _ERRORS.get(code)
+    if kind is DuplicateJob:
+        return DuplicateJob(detail, existing_job_id=str(told.get("existingJobId", "")))
+    if kind is not None:
+        return kind(detail)
+    return RequestFailed(detail or f"the server answers {status}", code=code, status=status)
+
+
+def _problem(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        told = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _passing(status: int, code: str) -> bool:
+    """Whether the same request may well succeed in a moment."""
+    return code == _IN_PROGRESS or (status in _BUSY and code not in _LASTING)
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        raise failure(answer) from None
+
+
+def _query(asked: Mapping[str, Any]) -> dict[str, str]:
+    given = {name: value for name, value in asked.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def _checked(url: str, token: str, insecure: bool) -> httpx.URL:
+    """The address, if a token may be sent there; nothing of either is told that may be a secret."""
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        found = httpx.URL()
+    if found.scheme not in ("http", "https") or not found.host:
+        raise SettingsError("the server's address must be a URL such as https://jobs.example.org")
+    place = f"{found.scheme}://{found.netloc.decode()}"
+    if found.userinfo or found.query or found.fragment:
+        raise SettingsError(f"{place}: the server's address may have no user, password, query or fragment")
+    if _TOKEN.fullmatch(token) is None:
+        raise SettingsError("the token is empty, or has characters that no token has")
+    if found.scheme == "http" and not insecure and not _loopback(found.host):
+        raise SettingsError(
+            f"{place}: a token must not travel in the clear; use https, or, where the network itself is safe, "
+            "insecure=True or ROWLOCK_INSECURE=1"
+        )
+    return found
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,137 @@
+"""What operators may ask, the same of an application here (`Desk`) and of a server (`Client`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from rowlock.jobs.policy import Unique
+from rowlock.shapes import Shape
+from rowlock.storage.records import JobId, Status
+
+_LOOK_SECONDS = 0.1
+_LOOK_SECONDS_MAX = 1.0
+_LOOK_FACTOR = 1.1
+
+
+class Operations(Protocol):
+    """Every question, answered in the shapes of the HTTP API."""
+
+    async def enqueue(
+        self,
+        type: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        company_id: str | None = None,
+        unique: Unique | None = None,
+        limit_key: str | None = None,
+    ) -> Shape: ...
+
+    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape: ...
+
+    async def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape: ...
+
+    async def retry(self, job_id: JobId) -> Shape: ...
+
+    async def cancel(self, job_id: JobId) -> Shape: ...
+
+    async def retry_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+    ) -> Shape: ...
+
+    async def discard_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+    ) -> Shape: ...
+
+    async def stats(self) -> Shape: ...
+
+    async def failures(
+        self,
+        *,
+        company_id: str | None = None,
+        job_name: str | None = None,
+        job_id: JobId | None = None,
+        final: bool | None = None,
+        unresolved: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape: ...
+
+    async def failure(self, failure_id: str) -> Shape: ...
+
+    async def retry_failure(self, failure_id: str) -> Shape: ...
+
+    async def queues(self) -> Shape: ...
+
+    async def switch(self, queue: str, *, paused: bool) -> Shape: ...
+
+    async def queue_health(self, queue: str | None = None) -> Shape: ...
+
+    async def health(self) -> Shape: ...
+
+    async def metrics(self) -> bytes: ...
+
+    async def prune(self) -> Shape: ...
+
+    async def schedules(self) -> Shape: ...
+
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape: ...
+
+    async def pause_schedule(self, name: str) -> Shape: ...
+
+    async def resume_schedule(self, name: str) -> Shape: ...
+
+    async def run_schedule(self, name: str) -> Shape: ...
+
+
+async def wait(
+    desk: Operations, job_id: JobId, seconds: float, seen: Callable[[Shape], None] = lambda _: None
+) -> Shape:
+    """The job when it is over, or as it is after so many seconds; `seen` is called with each look at it."""
+    job = await desk.job(job_id)
+    pause = _LOOK_SECONDS
+    try:
+        async with asyncio.timeout(seconds):
+            while not Status(job["status"]).final:
+                await asyncio.sleep(pause)
+                pause = min(pause * _LOOK_FACTOR, _LOOK_SECONDS_MAX)
+                job = await desk.job(job_id)
+                seen(job)
+    except TimeoutError:
+        pass
+    return job
+
+
+__all__ = ["Operations", "wait"]
