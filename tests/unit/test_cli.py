@@ -242,10 +242,10 @@ def test_dead_list_names_the_reasons(cli: Cli) -> None:
 
 def test_dead_jobs_are_retried_by_filter_or_id(cli: Cli) -> None:
     ids = cli.failed(3)
-    tried = {"dryRun": True, "matched": 3, "retried": 0, "conflicts": []}
+    tried = {"dryRun": True, "matched": 3, "retried": 0, "conflicts": [], "nextCursor": None}
     assert cli.json("dead", "retry", "--type", "break", "--dry-run") == tried
     assert cli("dead", "retry", "--all", "--dry-run") == "3 failed jobs match\n"
-    done = {"dryRun": False, "matched": 1, "retried": 1, "conflicts": []}
+    done = {"dryRun": False, "matched": 1, "retried": 1, "conflicts": [], "nextCursor": None}
     assert cli.json("dead", "retry", ids[1]) == done
     assert cli("dead", "retry", "--queue", "default") == "2 jobs are queued again\n"
     assert cli("dead", "retry", "--all") == "0 jobs are queued again\n"
@@ -253,9 +253,11 @@ def test_dead_jobs_are_retried_by_filter_or_id(cli: Cli) -> None:
 
 def test_dead_jobs_are_discarded(cli: Cli) -> None:
     ids = cli.failed(2)
-    assert cli.json("dead", "discard", "--all", "--dry-run") == {"dryRun": True, "matched": 2, "discarded": 0}
+    tried = {"dryRun": True, "matched": 2, "discarded": 0, "nextCursor": None}
+    assert cli.json("dead", "discard", "--all", "--dry-run") == tried
     assert cli("dead", "discard", ids[0]) == "1 jobs are removed\n"
-    assert cli.json("dead", "discard", "--all", "--yes") == {"dryRun": False, "matched": 1, "discarded": 1}
+    done = {"dryRun": False, "matched": 1, "discarded": 1, "nextCursor": None}
+    assert cli.json("dead", "discard", "--all", "--yes") == done
     assert cli.json("jobs", "list")["jobs"] == []
 
 
@@ -310,7 +312,7 @@ def test_a_queue_is_paused_and_resumed(cli: Cli) -> None:
     assert queue == {"name": "default", "paused": True, "ready": 1, "delayed": 0, "processing": 0}
     assert waited >= 0
     assert cli("queues", "list").splitlines()[2].split()[:5] == ["default", "paused", "1", "0", "0"]
-    assert cli.json("queues", "resume", "default") == {"name": "default", "paused": False}
+    assert cli.json("queues", "resume", "default") == {"name": "default", "paused": False, "known": True}
     cli.drain()
     assert cli.json("jobs", "show", job_id)["status"] == "succeeded"
 
@@ -331,12 +333,14 @@ def test_migrate_says_what_it_did(cli: Cli) -> None:
 
 def test_prune_removes_what_the_settings_let_go(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.failed(2)
-    nothing = "removed jobs: 0 succeeded, 0 failed, 0 cancelled\nremoved records: 0 failures, 0 locks, 0 runs\n"
+    nothing = (
+        "removed jobs: 0 succeeded, 0 failed, 0 cancelled\nremoved records: 0 failures, 0 locks, 0 runs, 0 access\n"
+    )
     assert cli("prune") == nothing
     kept = application.settings.model_copy(update={"keep_failed_count": 0})
     monkeypatch.setattr(application, "settings", kept)
     removed = cli.json("prune")["removed"]
-    assert removed == {"succeeded": 0, "failed": 2, "cancelled": 0, "failures": 0, "locks": 0, "runs": 0}
+    assert removed == {"succeeded": 0, "failed": 2, "cancelled": 0, "failures": 0, "locks": 0, "runs": 0, "access": 0}
 
 
 def test_health_tells_what_waits_and_who_works(cli: Cli) -> None:

@@ -114,14 +114,18 @@ def test_options_out_of_their_limits(cli: Cli, option: tuple[str, ...], message:
     assert told.startswith(message)
 
 
-@pytest.mark.parametrize("command", [("enqueue", "healthPing"), ("worker",), ("migrate",), ("jobs", "list"), ("up",)])
+@pytest.mark.parametrize(
+    "command", [("enqueue", "healthPing"), ("worker",), ("migrate",), ("jobs", "list"), ("up", "--port=0")]
+)
 def test_a_wrong_url(cli: Cli, command: tuple[str, ...]) -> None:
     code, message = cli(*command, database="mysql://localhost/jobs")
     assert code == 2
     assert message.startswith("DATABASE_URL: 'mysql' is not a store that Rowlock knows; use sqlite:///file.db")
 
 
-@pytest.mark.parametrize("command", [("enqueue", "healthPing"), ("worker",), ("migrate",), ("health",), ("up",)])
+@pytest.mark.parametrize(
+    "command", [("enqueue", "healthPing"), ("worker",), ("migrate",), ("health",), ("up", "--port=0")]
+)
 def test_a_database_that_is_down(cli: Cli, command: tuple[str, ...]) -> None:
     code, message = cli(*command, "--json", database="postgresql://someone:hunter2@127.0.0.1:1/jobs")
     assert code == 1
@@ -266,8 +270,8 @@ def test_a_job_that_does_not_exist(cli: Cli, command: tuple[str, ...], job_id: s
         (("dead", "retry"), "which jobs? give ids, --type, --queue, or --all"),
         (("dead", "discard"), "which jobs? give ids, --type, --queue, or --all"),
         (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: leave out the ids"),
-        (("jobs", "list", "--cursor", "x"), "--cursor: 'x' is not a cursor of this list"),
-        (("dead", "list", "--cursor", "x"), "--cursor: 'x' is not a cursor of this list"),
+        (("jobs", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
+        (("dead", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("jobs", "list", "--limit", "0"), "Invalid value for '--limit'"),
         (("jobs", "list", "--status", "done"), "Invalid value for '--status'"),
         (("queues", "pause", ""), "queue '': must be 1 to 200 printable characters"),

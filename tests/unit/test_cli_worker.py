@@ -73,7 +73,7 @@ def test_a_worker_runs_the_application_of_the_current_directory(start: Start, tm
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_says_what_runs_and_stops_when_told(start: Start, number: signal.Signals) -> None:
-    up = start("up", "--json", "--port", "8123")
+    up = start("up", "--json", "--port", "0")
     assert up.stdout is not None
     assert up.stderr is not None
     told = json.loads(up.stdout.readline())
@@ -88,7 +88,7 @@ def test_up_says_what_runs_and_stops_when_told(start: Start, number: signal.Sign
 
 
 def test_enqueue_waits_for_a_job_that_a_worker_runs(start: Start) -> None:
-    up = start("up")
+    up = start("up", "--no-api")
     assert up.stdout is not None
     told = [line.split(maxsplit=1) for line in iter(up.stdout.readline, "stop         Ctrl-C\n")]
     assert [words[0] for words in told] == ["application", "database", "workers", "first", "look"]

@@ -21,14 +21,19 @@ from rowlock.cli import (
     metrics,
     queues,
     schedules,
+    serve,
     store,
+    token,
     up,
     worker,
 )
 from rowlock.cli.errors import reported
 
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
-for part in (up, worker, enqueue, jobs, dead, failures, schedules, queues, store, health, metrics, doctor):
+for part in (
+    *(up, worker, serve, enqueue, jobs, dead, failures, schedules, queues),
+    *(token, store, health, metrics, doctor),
+):
     part.register(app)
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rowlock.cli import options
+from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
 from rowlock.cli.jobs import Cursor, Limit, show_page
 
 if TYPE_CHECKING:
-    from rowlock.app import Rowlock
     from rowlock.cli.output import Output
-    from rowlock.storage.records import JobFilter, Page
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
+
+    Change = Callable[..., Awaitable[Shape]]
 
 commands = typer.Typer(no_args_is_help=True, help="The dead-letter queue: jobs that failed for good.")
 
 _BATCH = 500
-_COUNT_MAX = 10_000_000
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of failed jobs.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Every failed job; needed where no id, type or queue is given.")]
@@ -40,22 +42,17 @@ def register(app: typer.Typer) -> None:
         "rowlock dead list --type demo.sleep --json",
     ),
 )
-def list_(
+@asks()
+async def list_(
+    desk: Operations,
+    out: Output,
     type: options.JobType = None,
     queue: options.Queue = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
-) -> int:
-    from rowlock.cli.session import command
-
-    async def work(app: Rowlock, out: Output) -> None:
-        page = await _page(app, _where(None, type, queue), limit, cursor)
-        show_page(page, app, out, "no failed jobs")
-
-    return command(app, database, json, work)
+) -> None:
+    page = await desk.jobs(status="failed", type=type, queue=queue, limit=limit, cursor=cursor)
+    show_page(page, out, "no failed jobs")
 
 
 @commands.command(
@@ -66,42 +63,25 @@ def list_(
         "rowlock dead retry --all",
     )
 )
-def retry(
+@asks()
+async def retry(
+    desk: Operations,
+    out: Output,
     ids: Ids = None,
     type: options.JobType = None,
     queue: options.Queue = None,
     all: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
 ) -> int:
-    from rowlock.cli.session import command
-
     _require_choice(ids, type, queue, all)
-
-    async def work(app: Rowlock, out: Output) -> int:
-        where = _where(ids, type, queue)
-        matched = await _matched(app, where, "Queue", dry_run or yes)
-        retried: list[str] = []
-        conflicts: list[str] = []
-        if not dry_run:
-            with out.progress("queueing again", matched) as advance:
-                async for batch in _batches(app, where):
-                    done = await app.store.retry(_where(batch, None, None), len(batch))
-                    retried += done.retried
-                    conflicts += done.conflicts
-                    advance(len(batch))
-        if json:
-            out.json({"dryRun": dry_run, "matched": matched, "retried": len(retried), "conflicts": conflicts})
-        else:
-            out.line(f"{matched:,} failed jobs match" if dry_run else f"{len(retried):,} jobs are queued again")
-        if conflicts:
-            out.note(f"another job holds the unique key now, so these stay failed: {', '.join(conflicts)}")
-        return _code(ids, matched if dry_run else len(retried), out)
-
-    return command(app, database, json, work)
+    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue}
+    done = await _do(desk.retry_dead, where, out, "Queue", "queueing again", dry_run, yes)
+    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['retried']:,} jobs are queued again"
+    out.tell(done, told)
+    if done["conflicts"]:
+        out.note(f"another job holds the unique key now, so these stay failed: {', '.join(done['conflicts'])}")
+    return _code(ids, done["matched"] if dry_run else done["retried"], out)
 
 
 @commands.command(
@@ -111,37 +91,23 @@ def retry(
         "rowlock dead discard --type demo.sleep --dry-run",
     )
 )
-def discard(
+@asks()
+async def discard(
+    desk: Operations,
+    out: Output,
     ids: Ids = None,
     type: options.JobType = None,
     queue: options.Queue = None,
     all: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
 ) -> int:
-    from rowlock.cli.session import command
-
     _require_choice(ids, type, queue, all)
-
-    async def work(app: Rowlock, out: Output) -> int:
-        where = _where(ids, type, queue)
-        matched = await _matched(app, where, "Remove", dry_run or yes)
-        discarded = 0
-        if not dry_run:
-            with out.progress("removing", matched) as advance:
-                async for batch in _batches(app, where):
-                    discarded += len(await app.store.discard(_where(batch, None, None), len(batch)))
-                    advance(len(batch))
-        if json:
-            out.json({"dryRun": dry_run, "matched": matched, "discarded": discarded})
-        else:
-            out.line(f"{matched:,} failed jobs match" if dry_run else f"{discarded:,} jobs are removed")
-        return _code(ids, matched if dry_run else discarded, out)
-
-    return command(app, database, json, work)
+    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue}
+    done = await _do(desk.discard_dead, where, out, "Remove", "removing", dry_run, yes)
+    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are removed"
+    out.tell(done, told)
+    return _code(ids, done["matched"] if dry_run else done["discarded"], out)
 
 
 def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, all: bool) -> None:
@@ -151,40 +117,46 @@ def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, 
         raise UsageError("--all means every failed job: leave out the ids, --type and --queue, or leave out --all")
 
 
-def _where(ids: list[str] | None, type: str | None, queue: str | None) -> JobFilter:
-    from rowlock.storage.records import JobFilter, Status
-
-    return JobFilter(status=Status.FAILED, type=type, queue=queue, ids=list(dict.fromkeys(ids)) if ids else None)
-
-
-async def _matched(app: Rowlock, where: JobFilter, verb: str, unasked: bool) -> int:
-    """How many jobs match, once a person at a terminal has agreed."""
-    matched = await app.store.count(where, _COUNT_MAX)
-    if matched and not unasked and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm(f"{verb} {matched:,} failed jobs?", abort=True, err=True)
-    return matched
-
-
-async def _batches(app: Rowlock, where: JobFilter) -> AsyncIterator[list[str]]:
-    """The ids of the jobs that match, some at a time; what a batch leaves behind is not met again."""
-    cursor: str | None = None
-    while True:
-        page = await app.store.page(where, _BATCH, cursor)
-        if page.jobs:
-            yield [job.id for job in page.jobs]
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+async def _do(
+    change: Change, where: dict[str, Any], out: Output, verb: str, label: str, dry_run: bool, yes: bool
+) -> Shape:
+    """What became of all the jobs that match, once a person at a terminal has agreed."""
+    total = await _sum(change, where, dry_run=True)
+    if dry_run:
+        return total
+    if total["matched"] and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(f"{verb} {total['matched']:,} failed jobs?", abort=True, err=True)
+    with out.progress(label, total["matched"]) as advance:
+        return await _sum(change, where, lambda page: advance(page["matched"]))
 
 
-async def _page(app: Rowlock, where: JobFilter, limit: int, cursor: str | None) -> Page:
-    try:
-        return await app.store.page(where, limit, cursor)
-    except ValueError as error:
-        raise UsageError(f"--cursor: {error}") from None
+async def _sum(
+    change: Change, where: dict[str, Any], seen: Callable[[Shape], None] = lambda _: None, *, dry_run: bool = False
+) -> Shape:
+    whole: Shape = {}
+    async for page in _pages(change, where, dry_run):
+        seen(page)
+        added = {
+            name: whole[name] + page[name] for name in ("matched", "retried", "discarded", "conflicts") if name in whole
+        }
+        whole = page | added
+    return whole
 
 
-def _code(ids: Any, done: int, out: Output) -> int:
+async def _pages(change: Change, where: dict[str, Any], dry_run: bool) -> AsyncIterator[Shape]:
+    """Some jobs at a time, however many match; what a page leaves behind is not met again."""
+    ids = where["ids"]
+    for some in [ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH)] if ids else [None]:
+        cursor: str | None = None
+        while True:
+            page = await change(**where | {"ids": some}, dry_run=dry_run, limit=_BATCH, cursor=cursor)
+            yield page
+            cursor = page["nextCursor"]
+            if cursor is None:
+                break
+
+
+def _code(ids: list[str] | None, done: int, out: Output) -> int:
     """Jobs named one by one and not found among the failed are a failure; a filter that matches none is not."""
     missing = len(set(ids or ())) - done
     if missing > 0:

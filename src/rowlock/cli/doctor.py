@@ -94,13 +94,12 @@ def _settings(app: Rowlock) -> list[Finding]:
 
 async def _work(app: Rowlock, name: str) -> list[Finding]:
     """Is there work that nobody will do?"""
-    from rowlock.cli.health import look
-    from rowlock.cli.queues import all_queues
+    from rowlock.desk import Desk
     from rowlock.storage.records import Finding, Severity
 
     if not len(app.registry):
         return []
-    found = await look(app, await all_queues(app))
+    found = await Desk(app).health()
     declared = app.engine.queues()
     findings = [
         Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")

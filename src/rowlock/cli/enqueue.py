@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import options
+from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rowlock.app import Rowlock
     from rowlock.cli.output import Output
     from rowlock.jobs.policy import Unique
-    from rowlock.storage.records import JobRecord
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
 
-_LOOK_SECONDS = 0.1
+_READ_BYTES_MAX = 64 * 1_048_576  # the most that any payload may have; how much this one may, the desk knows
 
 
 class OnConflict(StrEnum):
@@ -34,11 +35,15 @@ def register(app: typer.Typer) -> None:
             "rowlock enqueue healthPing",
             """rowlock enqueue demo.sleep --payload '{"seconds": 3}' --delay-seconds 60""",
             "rowlock enqueue demo.sleep --payload @job.json --unique-key nightly-2030-01-01",
+            "rowlock enqueue healthPing --server https://jobs.example.org --token-file ~/.rowlock-token --wait",
         )
     )(enqueue)
 
 
-def enqueue(
+@asks(create=True)
+async def enqueue(
+    desk: Operations,
+    out: Output,
     type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as the application names it.")],
     payload: Annotated[
         str, typer.Option(metavar="JSON", help="The payload, a JSON object; @FILE reads a file, - standard input.")
@@ -68,62 +73,45 @@ def enqueue(
         bool, typer.Option("--wait", help="Wait until it is over; exit code 1 unless it succeeded.")
     ] = False,
     wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
 ) -> int:
-    from rowlock.cli.output import job_json
-    from rowlock.cli.session import command
-
-    choices: dict[str, Any] = {
-        "queue": queue,
-        "priority": priority,
-        "delay_seconds": delay_seconds,
-        "at": _moment(at),
-        "max_attempts": max_attempts,
-        "company_id": company_id,
-        "unique": _unique(unique, unique_key, on_conflict),
-    }
-
-    async def work(app: Rowlock, out: Output) -> int:
-        data = _payload(payload, app.settings.payload_bytes_max)
-        receipt = await app.enqueue(type, data, **choices)
-        record = await app.get(receipt.job_id)
-        assert record is not None
-        if wait:
-            record = await _over(app, record, wait_seconds, out)
-        if json:
-            out.json(job_json(record, app.redact) | {"created": receipt.created})
-        else:
-            verb = "" if receipt.created else "existed already: "
-            out.line(f"{record.id}  {verb}{record.type} on {record.queue}, {record.status.value}")
-        return 0 if not wait or record.status.value == "succeeded" else 1
-
-    return command(app, database, json, work, create=True)
+    job = await desk.enqueue(
+        type,
+        _payload(payload),
+        queue=queue,
+        priority=priority,
+        delay_seconds=delay_seconds,
+        at=_moment(at),
+        max_attempts=max_attempts,
+        company_id=company_id,
+        unique=_unique(unique, unique_key, on_conflict),
+    )
+    if wait:
+        job = await _over(desk, job, wait_seconds, out) | {"created": job["created"]}
+    verb = "" if job["created"] else "existed already: "
+    out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
+    return 0 if not wait or job["status"] == "succeeded" else 1
 
 
-def _payload(given: str, bytes_max: int) -> Any:
-    from rowlock.errors import BadPayload
+def _payload(given: str) -> Any:
+    from rowlock.errors import BadPayload, PayloadTooLarge
     from rowlock.jobs.payload import loads
 
     try:
         # One byte too many is enough to be refused for its size.
         if given == "-":
-            text = sys.stdin.buffer.read(bytes_max + 1)
+            text = sys.stdin.buffer.read(_READ_BYTES_MAX + 1)
         elif given.startswith("@"):
             with Path(given[1:]).open("rb") as file:
-                text = file.read(bytes_max + 1)
+                text = file.read(_READ_BYTES_MAX + 1)
         else:
             text = given.encode()
     except OSError as error:
         raise UsageError(f"--payload {given}: {error.strerror}") from None
+    if len(text) > _READ_BYTES_MAX:
+        raise PayloadTooLarge(f"--payload: more than {_READ_BYTES_MAX:,} bytes, which no payload may have")
     try:
         return loads(text)
     except ValueError as error:
-        if len(text) > bytes_max:
-            from rowlock.errors import PayloadTooLarge
-
-            raise PayloadTooLarge(f"--payload: more than the limit of {bytes_max:,} bytes") from None
         raise BadPayload(f"--payload is not JSON: {error}; for example --payload '{{\"seconds\": 3}}'") from None
 
 
@@ -156,25 +144,24 @@ def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Uni
     raise UsageError(f"--unique {policy}: must be forever, while_active or window:SECONDS")
 
 
-async def _over(app: Rowlock, record: JobRecord, seconds: float, out: Output) -> JobRecord:
-    """The record when the job is over, with a progress line meanwhile."""
-    import asyncio
+async def _over(desk: Operations, job: Shape, seconds: float, out: Output) -> Shape:
+    """The job when it is over, with a progress line meanwhile."""
+    from rowlock import operations
+    from rowlock.storage.records import Status
 
-    from rowlock.errors import JobNotFound
-
+    if Status(job["status"]).final:
+        return job  # one that ran at once, in resilient mode, is not recorded
     shown = 0
-    with out.progress(f"{record.type} {record.id}", 100) as advance:
-        try:
-            async with asyncio.timeout(seconds):
-                while not record.status.final:
-                    await asyncio.sleep(_LOOK_SECONDS)
-                    found = await app.get(record.id)
-                    if found is None:
-                        raise JobNotFound(f"job {record.id} was removed while we waited for it")
-                    record = found
-                    if (record.progress or 0) > shown:  # a job that is over has none
-                        advance((record.progress or 0) - shown)
-                        shown = record.progress or 0
-        except TimeoutError:
-            out.note(f"job {record.id} is {record.status.value} after {seconds:g} s; is a worker running?")
-    return record
+    with out.progress(f"{job['type']} {job['id']}", 100) as advance:
+
+        def seen(look: Shape) -> None:
+            nonlocal shown
+            percent = look["progress"] or 0  # a job that is over has none
+            if percent > shown:
+                advance(percent - shown)
+                shown = percent
+
+        job = await operations.wait(desk, job["id"], seconds, seen)
+    if not Status(job["status"]).final:
+        out.note(f"job {job['id']} is {job['status']} after {seconds:g} s; is a worker running?")
+    return job

@@ -11,24 +11,28 @@ from typing import Any
 import typer
 import typer.main
 
-from rowlock.errors import BadPayload, DuplicateJob, RowlockError, SettingsError, UnknownJobType
+from rowlock.errors import (
+    BadCursor,
+    BadPayload,
+    DuplicateJob,
+    RequestFailed,
+    RowlockError,
+    ScheduleNotFound,
+    SettingsError,
+    UnknownJobType,
+)
 
 OK, FAILED, USAGE = 0, 1, 2
 
-_WRONG_BY_ITSELF = (BadPayload, SettingsError, UnknownJobType)
+_WRONG_BY_ITSELF = (BadCursor, BadPayload, ScheduleNotFound, SettingsError, UnknownJobType)
 """Errors of the command as it was given: it would fail on any day."""
+_WRONG_TO_A_SERVER = ("malformed_body", "validation_failed")
 
 
 class UsageError(RowlockError):
     """The command was given what it cannot take."""
 
     code = "usage"
-
-
-class JobIsOver(RowlockError):
-    """The job has ended already: there is nothing to cancel."""
-
-    code = "job_is_over"
 
 
 def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
@@ -43,7 +47,7 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
         if debug:
             raise
         _say(error.code, str(error), as_json, _details(error))
-        return USAGE if isinstance(error, (UsageError, *_WRONG_BY_ITSELF)) else FAILED
+        return USAGE if _wrong_by_itself(error) else FAILED
     except typer.Abort:
         _say("aborted", "aborted; nothing was changed", as_json)
         return FAILED
@@ -75,6 +79,12 @@ def _usage(error: Any, as_json: bool) -> int:
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     _say("usage", message.rstrip(".") + hint, as_json)
     return int(error.exit_code)
+
+
+def _wrong_by_itself(error: RowlockError) -> bool:
+    if isinstance(error, RequestFailed):
+        return error.code in _WRONG_TO_A_SERVER
+    return isinstance(error, (UsageError, *_WRONG_BY_ITSELF))
 
 
 def _details(error: RowlockError) -> dict[str, Any]:

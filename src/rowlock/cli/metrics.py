@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from rowlock.cli import options
+from rowlock.cli.asking import asks
 
 if TYPE_CHECKING:
-    from rowlock.app import Rowlock
     from rowlock.cli.output import Output
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
 
 
 def register(app: typer.Typer) -> None:
@@ -23,22 +25,23 @@ def register(app: typer.Typer) -> None:
     )(metrics)
 
 
-def metrics(
-    app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False
-) -> int:
-    from rowlock.cli.session import command
+@asks()
+async def metrics(desk: Operations, out: Output) -> None:
+    text = (await desk.metrics()).decode()
+    if out.as_json:
+        out.json({"measures": _measures(text)})
+        return
+    for line in text.splitlines():
+        out.line(line)
 
-    async def work(app: Rowlock, out: Output) -> None:
-        if json:
-            from rowlock.jobs.payload import loads
 
-            found = (await app.store.measures()).items()
-            out.json({"measures": [{"name": m.name, "labels": loads(m.labels), "value": value} for m, value in found]})
-            return
-        from rowlock.observe.metrics import exposition
+def _measures(text: str) -> list[Shape]:
+    """The same numbers one by one."""
+    from rowlock.errors import SettingsError
 
-        text = (await exposition(app.store)).decode()
-        for line in text.splitlines():
-            out.line(line)
-
-    return command(app, database, json, work)
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        raise SettingsError("metrics need the extra `metrics`: pip install 'rowlock[metrics]'") from None
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return [{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples]

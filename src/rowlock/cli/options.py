@@ -22,9 +22,37 @@ Database = Annotated[
         show_default=False,
     ),
 ]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="ROWLOCK_SERVER",
+        help="Ask this server, for example https://jobs.example.org, and not an application here. Its token is in "
+        "ROWLOCK_TOKEN or --token-file: on the command line everyone on this machine could read it.",
+        show_default=False,
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="PATH", help="A file with the token for --server.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 JobType = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only jobs of this type.")]
 Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, max=256, help="Worker processes. Otherwise ROWLOCK_PROCESSES, or 1.", show_default=False),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="The port of the HTTP API; 0 lets the system choose one. Otherwise ROWLOCK_HTTP_PORT, or 8000.",
+        show_default=False,
+    ),
+]
 
 
 def examples(text: str, *lines: str) -> str:

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rowlock.observe.redact import Redactor
-    from rowlock.storage.records import JobRecord
-
 Advance = Callable[[int], None]
 
 _PIPE_COLUMNS = 1_000  # into a pipe nothing is wrapped: one job, one line
@@ -44,9 +41,17 @@ class Output:
         option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
         sys.stdout.write(orjson.dumps(value, option=option).decode() + "\n")
 
+    def tell(self, value: Any, text: str) -> None:
+        """A JSON value for programs, a line for people."""
+        self.json(value) if self.as_json else self.line(text)
+
     def line(self, text: str) -> None:
         """One line for people; data of users is made harmless to terminals."""
         sys.stdout.write(printable(text) + "\n")
+
+    def flush(self) -> None:
+        """Let what was printed be read while the command goes on."""
+        sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """What a person should know beside the answer."""
@@ -108,18 +113,9 @@ def printable(text: str, at_most: int | None = None) -> str:
     return clean
 
 
-def iso(moment: datetime | None) -> str | None:
-    """ISO 8601 in UTC, with milliseconds and Z."""
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def ago(moment: datetime | None) -> str:
+def ago(moment: str) -> str:
     """How long ago, or in how long, in one unit."""
-    if moment is None:
-        return ""
-    seconds = (datetime.now(UTC) - moment).total_seconds()
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
     words = duration(abs(seconds))
     return f"{words} ago" if seconds >= 0 else f"in {words}"
 
@@ -129,65 +125,3 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def job_json(job: JobRecord, redact: Redactor | None) -> dict[str, Any]:
-    """A job as the HTTP API answers it; without its secrets unless `redact` is None."""
-    return {
-        "id": job.id,
-        "type": job.type,
-        "queue": job.queue,
-        "status": job.status.value,
-        "payload": _data(job.payload, redact),
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "maxAttempts": job.max_attempts,
-        "deaths": job.deaths,
-        "lease": job.lease,
-        "visibilityTimeoutMs": job.visibility_timeout_ms,
-        "availableAt": iso(job.available_at),
-        "lockedAt": iso(job.locked_at),
-        "lockOwner": job.lock_owner,
-        "createdAt": iso(job.created_at),
-        "startedAt": iso(job.started_at),
-        "finishedAt": iso(job.finished_at),
-        "updatedAt": iso(job.updated_at),
-        "progress": job.progress,
-        "message": _text(job.message, redact),
-        "cancelRequested": job.cancel_requested,
-        "result": _data(job.result, redact),
-        "error": _text(job.error, redact),
-        "companyId": job.company_id,
-        "limitKey": job.limit_key,
-        "uniqueKey": job.unique_key,
-        "trace": job.trace,
-    }
-
-
-def _data(text: str | None, redact: Redactor | None) -> Any:
-    from rowlock.jobs.payload import loads
-
-    value = None if text is None else loads(text)
-    return value if redact is None else redact.value(value)
-
-
-def _text(text: str | None, redact: Redactor | None) -> str | None:
-    return text if text is None or redact is None else redact.text(text)
-
-
-def job_rows(jobs: Sequence[JobRecord], redact: Redactor) -> list[list[object]]:
-    """Jobs as rows under JOB_COLUMNS."""
-    return [
-        [job.id, job.type, job.queue, job.status.value, f"{job.attempts}/{job.max_attempts}", ago(_last(job)), note]
-        for job in jobs
-        for note in [_text(job.error if job.status.final else job.message, redact)]
-    ]
-
-
-def _last(job: JobRecord) -> datetime:
-    from rowlock.storage.records import Status
-
-    return job.available_at if job.status is Status.QUEUED else job.updated_at
-
-
-JOB_COLUMNS = ("id", "type", "queue", "status", "attempts", "when", "note")

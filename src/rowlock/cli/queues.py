@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
+from rowlock.cli.asking import asks
 
 if TYPE_CHECKING:
-    from rowlock.app import Rowlock
     from rowlock.cli.output import Output
-    from rowlock.storage.records import QueueRecord
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="See how full the queues are; pause and resume them.")
 
@@ -30,13 +31,10 @@ def register(app: typer.Typer) -> None:
         "rowlock queues list --json",
     ),
 )
-def list_(app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False) -> int:
-    from rowlock.cli.session import command
-
-    async def work(app: Rowlock, out: Output) -> None:
-        show_queues(await all_queues(app), out)
-
-    return command(app, database, json, work)
+@asks()
+async def list_(desk: Operations, out: Output) -> None:
+    found = await desk.queues()
+    out.json(found) if out.as_json else queue_table(found["queues"], out)
 
 
 @commands.command(
@@ -45,86 +43,39 @@ def list_(app: options.App = options.APP_DEFAULT, database: options.Database = N
         "rowlock queues pause imports",
     )
 )
-def pause(
-    name: Name,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
-) -> int:
-    return _switch(name, app, database, json, paused=True)
+@asks()
+async def pause(desk: Operations, out: Output, name: Name) -> None:
+    await _switch(desk, out, name, paused=True)
 
 
 @commands.command(
     help=options.examples("Let a paused queue be worked on again.", "rowlock queues resume imports"),
 )
-def resume(
-    name: Name,
-    app: options.App = options.APP_DEFAULT,
-    database: options.Database = None,
-    json: options.Json = False,
-) -> int:
-    return _switch(name, app, database, json, paused=False)
+@asks()
+async def resume(desk: Operations, out: Output, name: Name) -> None:
+    await _switch(desk, out, name, paused=False)
 
 
-def _switch(name: str, app: str, database: str | None, json: bool, *, paused: bool) -> int:
-    from rowlock.cli.session import command
-    from rowlock.jobs.registry import checked_name
-
-    async def work(app: Rowlock, out: Output) -> None:
-        checked_name(name, "queue")
-        known = {queue.name for queue in await all_queues(app)}
-        await (app.pause(name) if paused else app.resume(name))
-        if name not in known:
-            out.note(f"no handler is on queue {name!r} and no job waits there; known: {', '.join(sorted(known))}")
-        if json:
-            out.json({"name": name, "paused": paused})
-        else:
-            out.line(f"{name} is paused" if paused else f"{name} is open")
-
-    return command(app, database, json, work)
+async def _switch(desk: Operations, out: Output, name: str, *, paused: bool) -> None:
+    done = await desk.switch(name, paused=paused)
+    if not done["known"]:
+        known = [queue["name"] for queue in (await desk.queues())["queues"] if queue["name"] != name]
+        out.note(f"no handler is on queue {name!r} and no job waits there; known: {', '.join(known)}")
+    out.tell(done, f"{name} is paused" if paused else f"{name} is open")
 
 
-async def all_queues(app: Rowlock) -> list[QueueRecord]:
-    """Those that the store knows, and those of the application that are empty."""
-    from rowlock.storage.records import QueueRecord
-
-    found = {queue.name: queue for queue in await app.store.queues()}
-    for name in app.engine.queues():
-        found.setdefault(
-            name, QueueRecord(name, paused=False, ready=0, delayed=0, processing=0, oldest_ready_seconds=None)
-        )
-    return [found[name] for name in sorted(found)]
-
-
-def queue_json(queue: QueueRecord) -> dict[str, object]:
-    return {
-        "name": queue.name,
-        "paused": queue.paused,
-        "ready": queue.ready,
-        "delayed": queue.delayed,
-        "processing": queue.processing,
-        "oldestReadySeconds": queue.oldest_ready_seconds,
-    }
-
-
-def show_queues(queues: list[QueueRecord], out: Output) -> None:
-    if out.as_json:
-        out.json({"queues": [queue_json(queue) for queue in queues]})
-    else:
-        queue_table(queues, out)
-
-
-def queue_table(queues: list[QueueRecord], out: Output) -> None:
+def queue_table(queues: list[Shape], out: Output) -> None:
+    """Queues as people read them."""
     from rowlock.cli.output import duration
 
     rows = [
         [
-            queue.name,
-            "paused" if queue.paused else "open",
-            queue.ready,
-            queue.delayed,
-            queue.processing,
-            None if queue.oldest_ready_seconds is None else duration(queue.oldest_ready_seconds),
+            queue["name"],
+            "paused" if queue["paused"] else "open",
+            queue["ready"],
+            queue["delayed"],
+            queue["processing"],
+            None if queue["oldestReadySeconds"] is None else duration(queue["oldestReadySeconds"]),
         ]
         for queue in queues
     ]

@@ -1,4 +1,4 @@
-"""From `--app` and `--database` to an application on its store, and a command's work on it."""
+"""From `--app` and `--database` to an application on its store."""
 
 from __future__ import annotations
 
@@ -6,37 +6,15 @@ import asyncio
 import importlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rowlock.cli.output import Output
 from rowlock.errors import RowlockError, SettingsError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 T = TypeVar("T")
-Work = Callable[["Rowlock", Output], Awaitable[int | None]]
-
-
-def command(
-    name: str, database: str | None, as_json: bool, work: Work, *, create: bool = False, check: bool = True
-) -> int:
-    """Run a command's work with its application; the schema is checked first, or with `create` set up."""
-    from rowlock.observe import logs
-
-    app = import_app(name, database)
-    logs.configure("warning", app.settings.log_format, app.redact)  # what the command answers says the rest
-
-    async def whole() -> int:
-        async with app:
-            if create:
-                await ready(app)
-            elif check:
-                await app.store.check_schema()
-            return await work(app, Output(as_json)) or 0
-
-    return asyncio.run(whole())
 
 
 def import_app(name: str, database: str | None = None, **settings: Any) -> Rowlock:
@@ -55,6 +33,18 @@ def import_app(name: str, database: str | None = None, **settings: Any) -> Rowlo
         raise SettingsError(f"--app {name}: it is a {type(found).__name__}, not a Rowlock application")
     found.settings = found.settings.model_copy(update=settings)
     return found
+
+
+def logging_app(name: str, database: str | None, as_json: bool) -> Rowlock:
+    """The application, with logs on standard error as its settings say."""
+    from rowlock.observe import logs
+
+    chosen = {}
+    if as_json:
+        os.environ["ROWLOCK_LOG_FORMAT"] = chosen["log_format"] = "json"  # worker processes read it too
+    app = import_app(name, database, **chosen)
+    logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
+    return app
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from rowlock.cli import options
+from rowlock.cli.asking import asks, works
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.cli.output import Output
+    from rowlock.operations import Operations
+
+_JOBS = ("succeeded", "failed", "cancelled")
 
 
 def register(app: typer.Typer) -> None:
@@ -30,44 +34,25 @@ def register(app: typer.Typer) -> None:
     )(prune)
 
 
-def migrate(
-    app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False
-) -> int:
-    from rowlock.cli.session import command
-
-    async def work(app: Rowlock, out: Output) -> None:
-        applied = await app.migrate()
-        state = await app.store.schema()
-        if json:
-            out.json(
-                {
-                    "database": app.store.url,
-                    "applied": applied,
-                    "schema": {"current": state.current, "wanted": state.wanted},
-                }
-            )
-            return
-        for migration in applied:
-            out.line(f"applied {migration}")
-        out.line(f"{app.store.url} is at schema {state.current}{'' if applied else '; nothing to do'}")
-
-    return command(app, database, json, work, check=False)
+@works(check=False)
+async def migrate(app: Rowlock, out: Output) -> None:
+    applied = await app.migrate()
+    state = await app.store.schema()
+    if out.as_json:
+        schema = {"current": state.current, "wanted": state.wanted}
+        out.json({"database": app.store.url, "applied": applied, "schema": schema})
+        return
+    for migration in applied:
+        out.line(f"applied {migration}")
+    out.line(f"{app.store.url} is at schema {state.current}{'' if applied else '; nothing to do'}")
 
 
-def prune(app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False) -> int:
-    from rowlock.cli.session import command
-
-    async def work(app: Rowlock, out: Output) -> None:
-        from rowlock.jobs.keeper import prune as prune_store
-        from rowlock.observe import logs
-
-        removed = await prune_store(app.engine, logs.get())
-        counts = {status.value: count for status, count in removed.jobs.items()}
-        records = {"failures": removed.failures, "locks": removed.locks, "runs": removed.runs}
-        if json:
-            out.json({"removed": counts | records})
-            return
-        out.line("removed jobs: " + ", ".join(f"{count:,} {status}" for status, count in counts.items()))
-        out.line("removed records: " + ", ".join(f"{count:,} {kind}" for kind, count in records.items()))
-
-    return command(app, database, json, work)
+@asks()
+async def prune(desk: Operations, out: Output) -> None:
+    done = await desk.prune()
+    if out.as_json:
+        out.json(done)
+        return
+    removed = {kind: f"{count:,} {kind}" for kind, count in done["removed"].items()}
+    out.line("removed jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
+    out.line("removed records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))

@@ -1,93 +1,146 @@
-"""`rowlock up`: everything that there is to start, as one process tree."""
+"""`rowlock up`: everything that there is to start, as one process tree.
+
+up ──┬── worker processes (see rowlock.jobs.supervisor)
+     └── rowlock serve, on a socket that is bound here: while it is started anew, callers wait, and none is refused
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rowlock.cli import options
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from rowlock.app import Rowlock
     from rowlock.cli.output import Output
+
+_TOKEN_SECONDS = 24 * 3_600.0
 
 
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Migrate the database, then run a supervisor and its workers, until Ctrl-C.",
+            "Migrate the database, then run the HTTP API, a supervisor and its workers, until Ctrl-C. "
+            "Prints the address of the API and a token of the role admin that ends after a day.",
             "rowlock up",
-            "rowlock up --app myproject.jobs:app --database postgresql://rowlock@db/jobs",
+            "rowlock up --app myproject.jobs:app --database postgresql://rowlock@db/jobs --port 8080",
+            "rowlock up --no-api",
         )
     )(up)
 
 
 def up(
-    port: Annotated[
-        int,
-        typer.Option(min=1, max=65_535, help="Where the HTTP API and the pages will be; this release has none yet."),
-    ] = 8_000,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Worker processes. Otherwise ROWLOCK_PROCESSES, or 1.", show_default=False),
-    ] = None,
+    port: options.Port = None,
+    no_api: Annotated[bool, typer.Option("--no-api", help="Workers only.")] = False,
+    processes: options.Processes = None,
     app: options.App = options.APP_DEFAULT,
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Say what runs in JSON, and log in JSON lines.")] = False,
 ) -> int:
+    from rowlock.cli.api import kept_serving
     from rowlock.cli.output import Output
-    from rowlock.cli.session import full_name, run
-    from rowlock.cli.worker import logging_app, supervise
+    from rowlock.cli.session import full_name, logging_app, run
+    from rowlock.cli.worker import supervise
 
     application = logging_app(app, database, json)
     name = full_name(app)
+    out = Output(json)
 
     async def whole() -> int:
-        async with application:
+        async with AsyncExitStack() as stack:
+            bound = None if no_api else _bound(application, port, out)  # first: a port that is taken changes nothing
+            if bound is not None:
+                stack.enter_context(bound)
+            await stack.enter_async_context(application)
             applied = await application.migrate()
-            await _announce(application, name, processes, applied, database, Output(json))
+            told = await _running(application, name, processes, applied, database)
+            if bound is not None:
+                told |= await _access(application, bound)
+            _announce(told, application, out)
+            out.flush()
+            if bound is not None:
+                await stack.enter_async_context(kept_serving(bound, application, name))
             return await supervise(application, name, (), processes, None, drain=False)
 
     return run(whole())
 
 
-async def _announce(
-    app: Rowlock, name: str, processes: int | None, applied: list[str], database: str | None, out: Output
-) -> None:
-    """Say what runs, on which database, and what to do first."""
+def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
+    """The socket of the API, or None where what serves it is not installed."""
+    from rowlock.cli.api import serving
+    from rowlock.errors import SettingsError
+
+    try:
+        web = serving()
+    except SettingsError as error:
+        out.note(f"{error}; going on without it")
+        return None
+    bound: socket = web.bind(app.settings.http_host, app.settings.http_port if port is None else port)
+    return bound
+
+
+async def _access(app: Rowlock, bound: socket) -> dict[str, Any]:
+    """Where the API is, and a fresh token for whoever sees this terminal."""
+    from rowlock.cli.api import serving
+    from rowlock.storage.access import Role
+    from rowlock.tokens import new_token
+
+    url = serving().address(bound)
+    token, record = new_token("rowlock up", Role.ADMIN, expires_in_seconds=_TOKEN_SECONDS)
+    await app.store.add_token(record)
+    return {
+        "url": url,
+        "token": token,
+        "curl": f"curl -H 'Authorization: Bearer {token}' {url}/api/v1/health",
+    }
+
+
+async def _running(
+    app: Rowlock, name: str, processes: int | None, applied: list[str], database: str | None
+) -> dict[str, Any]:
+    """What runs, on which database, and what to do first."""
     from rowlock.cli.worker import checked_queues
 
     queues = await checked_queues(app, name, ())
-    count = processes or app.settings.processes
     types = sorted(declared.name for declared in app.registry)
     first = "healthPing" if "healthPing" in types else types[0]
     elsewhere = "" if database is None else f" --database {app.store.url}"
     other = "" if name == options.APP_DEFAULT else f" --app {name}"
-    enqueue = f"rowlock enqueue {first}{other}{elsewhere}"
+    return {
+        "pid": os.getpid(),
+        "app": name,
+        "types": types,
+        "database": app.store.url,
+        "applied": applied,
+        "queues": list(queues),
+        "processes": processes or app.settings.processes,
+        "enqueue": f"rowlock enqueue {first}{other}{elsewhere}",
+        "look": f"rowlock jobs list{other}{elsewhere}",
+    }
+
+
+def _announce(told: dict[str, Any], app: Rowlock, out: Output) -> None:
     if out.as_json:
-        out.json(
-            {
-                "pid": os.getpid(),
-                "app": name,
-                "types": types,
-                "database": app.store.url,
-                "applied": applied,
-                "queues": list(queues),
-                "processes": count,
-                "enqueue": enqueue,
-            }
-        )
+        out.json(told)
         return
-    slots = ", ".join(f"{queue} ({app.engine.concurrency(queue)} at once)" for queue in queues)
+    count, applied = told["processes"], told["applied"]
+    slots = ", ".join(f"{queue} ({app.engine.concurrency(queue)} at once)" for queue in told["queues"])
     out.fields(
         {
-            "application": f"{name}: {', '.join(types)}",
-            "database": app.store.url + (f" (migrated: {', '.join(applied)})" if applied else ""),
+            "application": f"{told['app']}: {', '.join(told['types'])}",
+            "database": told["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
             "workers": f"{count} process{'es' if count > 1 else ''} on {slots}",
-            "first job": enqueue,
-            "look": f"rowlock jobs list{other}{elsewhere}",
+            "api": told.get("url"),
+            "token": told.get("token"),
+            "try": told.get("curl"),
+            "first job": told["enqueue"],
+            "look": told["look"],
             "stop": "Ctrl-C",
         }
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,10 +33,7 @@ def worker(
             "--queue", metavar="NAME", help="A queue to work on; repeatable. Without it, all of the application's."
         ),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Worker processes. Otherwise ROWLOCK_PROCESSES, or 1.", show_default=False),
-    ] = None,
+    processes: options.Processes = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
@@ -52,7 +48,7 @@ def worker(
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Log in JSON lines, also on a terminal.")] = False,
 ) -> int:
-    from rowlock.cli.session import full_name, ready, run
+    from rowlock.cli.session import full_name, logging_app, ready, run
 
     application = logging_app(app, database, json)
     name = full_name(app)
@@ -63,19 +59,6 @@ def worker(
             return await supervise(application, name, queue or (), processes, concurrency, drain=drain)
 
     return run(whole())
-
-
-def logging_app(name: str, database: str | None, as_json: bool) -> Rowlock:
-    """The application, with logs on standard error as its settings say."""
-    from rowlock.cli.session import import_app
-    from rowlock.observe import logs
-
-    chosen = {}
-    if as_json:
-        os.environ["ROWLOCK_LOG_FORMAT"] = chosen["log_format"] = "json"  # worker processes read it too
-    app = import_app(name, database, **chosen)
-    logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
-    return app
 
 
 async def supervise(

@@ -1,0 +1,63 @@
+"""`rowlock serve`: the HTTP API, without workers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from rowlock.cli import options
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        help=options.examples(
+            "Serve the HTTP API until SIGTERM or Ctrl-C. Tokens are made with `rowlock token create`.",
+            "rowlock serve",
+            "rowlock serve --host 0.0.0.0 --port 8080",
+        )
+    )(serve)
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The address to listen on. Otherwise ROWLOCK_HTTP_HOST, or 127.0.0.1.",
+            show_default=False,
+        ),
+    ] = None,
+    port: options.Port = None,
+    descriptor: Annotated[
+        int | None, typer.Option(hidden=True, min=0, help="A socket that listens already: for `rowlock up`.")
+    ] = None,
+    app: options.App = options.APP_DEFAULT,
+    database: options.Database = None,
+    json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, and log in JSON lines.")] = False,
+) -> int:
+    from rowlock.cli import api
+    from rowlock.cli.output import Output
+    from rowlock.cli.session import logging_app, ready, run
+
+    application = logging_app(app, api.ordered_database() if descriptor is not None else database, json)
+    web, settings = api.serving(), application.settings
+    if descriptor is not None:
+        bound = socket.socket(fileno=descriptor)
+    else:
+        bound = web.bind(host or settings.http_host, settings.http_port if port is None else port)
+
+    async def whole() -> int:
+        async with application:
+            await ready(application)
+            if descriptor is None:
+                url, out = web.address(bound), Output(json)
+                out.tell({"url": url, "pid": os.getpid()}, f"serving {url}, until Ctrl-C")
+                out.flush()
+            await api.serve_until_told(application, bound, with_parent=descriptor is not None)
+        return 0
+
+    with bound:
+        return run(whole())

@@ -1,0 +1,132 @@
+"""`rowlock token`: who may ask over HTTP."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli import options
+from rowlock.cli.asking import works
+from rowlock.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rowlock.app import Rowlock
+    from rowlock.cli.output import Output
+    from rowlock.storage.access import TokenRecord
+
+commands = typer.Typer(no_args_is_help=True, help="Tokens of the HTTP API: make one, list them, revoke one.")
+
+_EXPIRES_DAYS = 90.0
+_DAY_SECONDS = 86_400.0
+
+
+class RoleName(StrEnum):
+    viewer = "viewer"
+    operator = "operator"
+    admin = "admin"
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="token")
+
+
+@commands.command(
+    help=options.examples(
+        "Make a token. It is printed once, and stored hashed: nobody can show it again.",
+        "rowlock token create --name deploy --role operator",
+        "rowlock token create --name acme --company acme --expires-days 7",
+        "rowlock token create --name prometheus --never > /run/secrets/rowlock-token",
+    )
+)
+@works(create=True)
+async def create(
+    app: Rowlock,
+    out: Output,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Who or what it is for.")],
+    role: Annotated[
+        RoleName,
+        typer.Option(
+            help="viewer looks; operator also enqueues, retries, cancels and pauses; admin may do everything."
+        ),
+    ] = RoleName.viewer,
+    company: Annotated[
+        str | None, typer.Option("--company", metavar="ID", help="For the jobs of this company only.")
+    ] = None,
+    expires_days: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=36_500, help="So many days from now it ends; 90 unless told.", show_default=False),
+    ] = None,
+    never: Annotated[bool, typer.Option("--never", help="It does not end by itself.")] = False,
+) -> None:
+    from rowlock.jobs.registry import checked_name
+    from rowlock.shapes import iso, token_shape
+    from rowlock.storage.access import Role
+    from rowlock.tokens import new_token
+
+    if never and expires_days is not None:
+        raise UsageError("--never and --expires-days contradict each other: leave one of them out")
+    checked_name(name, "token")
+    if company is not None:
+        checked_name(company, "company")
+    seconds = None if never else (expires_days or _EXPIRES_DAYS) * _DAY_SECONDS
+    text, token = new_token(name, Role(role), company, seconds)
+    made = await app.store.add_token(token)
+    out.tell({"token": text} | token_shape(made), text)
+    ends = "never ends by itself" if made.expires_at is None else f"ends at {iso(made.expires_at)}"
+    out.note(f"this is the only time that the token is shown; it has the role {made.role.value} and {ends}")
+
+
+@commands.command(
+    "list",
+    help=options.examples(
+        "List tokens, ended ones too, without the tokens themselves.",
+        "rowlock token list",
+        "rowlock token list --json",
+    ),
+)
+@works()
+async def list_(app: Rowlock, out: Output) -> None:
+    from rowlock.shapes import token_shape
+
+    found, now = await app.store.tokens(), await app.store.now()
+    shapes = [token_shape(token) for token in found]
+    if out.as_json:
+        out.json({"tokens": shapes})
+        return
+    columns = ("id", "name", "role", "companyId", "createdAt", "expiresAt", "lastUsedAt")
+    rows = [
+        [*(shape[column] for column in columns), _state(token, now)] for token, shape in zip(found, shapes, strict=True)
+    ]
+    heads = ("id", "name", "role", "company", "created", "ends", "last used", "state")
+    out.table(heads, rows, "no tokens: make one with `rowlock token create`")
+
+
+@commands.command(
+    help=options.examples(
+        "End a token now. Servers notice within seconds.",
+        "rowlock token revoke 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
+    )
+)
+@works()
+async def revoke(
+    app: Rowlock, out: Output, id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, not itself.")]
+) -> None:
+    from rowlock.errors import TokenNotFound
+    from rowlock.shapes import token_shape
+    from rowlock.tokens import PREFIX
+
+    if not await app.store.revoke_token(id):
+        shown = "that, which looks like a token itself" if id.startswith(PREFIX) else id
+        raise TokenNotFound(f"no token has the id {shown}; see `rowlock token list`")
+    (revoked,) = [token for token in await app.store.tokens() if token.id == id.lower()]
+    out.tell(token_shape(revoked), f"{revoked.id}  {revoked.name} is revoked")
+
+
+def _state(token: TokenRecord, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= now else "good"
