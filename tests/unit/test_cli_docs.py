@@ -78,3 +78,11 @@ def test_the_reference_names_no_command_or_option_that_does_not_exist() -> None:
 def test_group_help_texts() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]  # it is a group
         assert command.help, f"rowlock {name} has no help text"
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_what_operators_ask_can_be_asked_of_a_server(path: str) -> None:
+    here = ("up", "serve", "worker", "migrate", "doctor", "token")
+    options = {name for parameter in COMMANDS[path].params for name in parameter.opts}
+    assert ({"--server", "--token-file"} <= options) == (path.split()[1] not in here)
+    assert "--token" not in options, "everyone on the machine could read it"

@@ -8,6 +8,8 @@ import io
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -235,3 +237,12 @@ async def test_a_company_sees_its_own(make_site: MakeSite) -> None:
     assert [job["id"] for job in done.json["jobs"]] == [mine["id"]]
     done = await asyncio.to_thread(command, "health", "--json", **place)
     assert (done.code, done.json["code"]) == (1, "company_scope")
+
+
+def test_without_what_a_client_needs_the_command_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "httpx.py").write_text("raise ModuleNotFoundError(\"No module named 'httpx'\", name='httpx')\n")
+    place = {"PYTHONPATH": str(tmp_path), "ROWLOCK_SERVER": "https://jobs.example.org", "ROWLOCK_TOKEN": "rlk_x"}
+    asked = [sys.executable, "-m", "rowlock", "health"]
+    done = subprocess.run(asked, cwd=tmp_path, env=place, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: asking a server needs httpx: pip install 'rowlock[client]'\n"

@@ -5,7 +5,14 @@ async with Client("https://jobs.example.org", token) as client:
     job = await client.wait(job["id"], seconds=60)
 """
 
-from rowlock.client.calls import Client
-from rowlock.client.stream import Event
+from rowlock.errors import SettingsError
+
+try:
+    from rowlock.client.calls import Client
+    from rowlock.client.stream import Event
+except ImportError as error:
+    if error.name != "httpx":
+        raise
+    raise SettingsError("asking a server needs httpx: pip install 'rowlock[client]'") from None
 
 __all__ = ["Client", "Event"]

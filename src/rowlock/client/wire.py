@@ -10,16 +10,12 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import httpx
 import orjson
 
 from rowlock import errors
 from rowlock.errors import DuplicateJob, Outcome, RequestFailed, RowlockError, SettingsError
 from rowlock.ids import uuid7
-
-try:
-    import httpx
-except ImportError:
-    raise SettingsError("the client needs the extra `client`: pip install 'rowlock[client]'") from None
 
 TRIES = 4
 _AGAIN_SECONDS = 0.2  # before the second try; twice as long before each further one, give or take half
