@@ -13,8 +13,10 @@ from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Admin, FleetAdmin
 from rowlock.web.jobs import CompanyFilter, CursorQuery, LimitQuery
 from rowlock.web.openapi import NOT_MODIFIED, fails
+from rowlock.web.posted import Posted
 
 router = APIRouter(prefix="/api/admin/queue", tags=["administration"])
+posted = APIRouter(prefix="/api/admin/queue", tags=["administration"], route_class=Posted)
 
 
 @router.get("/health", response_model=models.QueueHealthEnvelope, responses=NOT_MODIFIED, summary="Health of a queue")
@@ -60,10 +62,10 @@ async def failure(request: Request, caller: Admin, failure_id: Annotated[str, Pa
     return polled(request, {"success": True, "data": await caller.desk.failure(failure_id)})
 
 
-@router.post(
+@posted.post(
     "/retry", response_model=models.RetryEnvelope, responses=fails(404, 409), summary="Retry the job of a failure"
 )
-async def retry(caller: Admin, given: models.RetryGiven) -> Response:
+async def retry(request: Request, caller: Admin, given: models.RetryGiven) -> Response:
     """Queues its job again, with fresh attempts; the failure counts as resolved."""
     return answer({"success": True, "data": await caller.desk.retry_failure(given.failure_id)})
 

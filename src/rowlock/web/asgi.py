@@ -79,8 +79,8 @@ def _routes(app: Rowlock, hub: Hub) -> FastAPI:
     )
     api.state.rowlock = app
     api.state.hub = hub
-    for part in (probes, jobs, fleet, events, admin):
-        api.router.routes += part.router.routes
+    for router in (probes.router, jobs.posted, jobs.router, fleet.router, events.router, admin.posted, admin.router):
+        api.router.routes += router.routes
 
     @api.get("/openapi.json", tags=["probes"], summary="This description")
     async def description(request: Request, caller: Viewer) -> Any:

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rowlock.web.guard import Viewer
-from rowlock.web.hub import Hub, Listener, Wants
+from rowlock.web.hub import Hub
 from rowlock.web.jobs import QueueFilter, TypeFilter
+from rowlock.web.listener import Listener, Wants
 
 _ALIVE_SECONDS = 15.0
 _STUCK_SECONDS = 30.0
 _AGAIN_MS = 2_000
-_TOGETHER = 64
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
@@ -84,11 +84,8 @@ class EventStream(Response):
             except TimeoutError:
                 await self._send(send, b":\n\n")
                 continue
-            parts = [listener.events.popleft() for _ in range(min(_TOGETHER, len(listener.events)))]
-            if not listener.events and not listener.over:
-                listener.news.clear()
-            if parts:
-                await self._send(send, b"".join(parts))
+            if data := listener.take():
+                await self._send(send, data)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """The hub: one look at the store for all who listen, however many they are.
 
-store ──changes since the last look──▶ hub ──▶ listener (a few hundred events, then a gap)
-      every half second, while anyone            └▶ listener …
+store ──changes since the last look──▶ hub ──▶ those who want the same ──▶ listener (a few hundred events, then a gap)
+      every half second, while anyone                                  └▶ listener …
       listens, from any process
 
 An event tells the state of a job as it is; states that passed between two looks are left out. So nothing is lost that
@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,11 +24,12 @@ from rowlock.errors import StoreError
 from rowlock.observe import logs
 from rowlock.shapes import Shape, change_shape, queue_shape
 from rowlock.storage.access import Changes, JobChange, TokenId
+from rowlock.web.listener import Listener, Listeners, Wants, batches
 from rowlock.web.problem import Problem
 
 _LOOK_BACK = timedelta(seconds=2)  # a change may be committed so long after the time that it carries
 _LOOK_MAX = 2_000
-_HELD_MAX = 256
+_LOOK_SHARE = 10  # between two looks passes so much more time than the first took
 _PAST_MAX = timedelta(hours=1)
 _PAST_SHARED = timedelta(seconds=5)  # clients that were cut off at about the same time share one look at the past
 _PAST_SECONDS = 1.0
@@ -42,58 +41,13 @@ _ID = re.compile(r"([0-9]{1,16})-[0-9]{1,9}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
-    """Which events someone wants; empty fields match all."""
-
-    company_id: str | None = None
-    queue: str | None = None
-    type: str | None = None
-    job_id: str | None = None
-
-    def job(self, change: JobChange) -> bool:
-        return (
-            self.company_id in (None, change.company_id)
-            and self.queue in (None, change.queue)
-            and self.type in (None, change.type)
-            and self.job_id in (None, change.id)
-        )
-
-    @property
-    def queues(self) -> bool:
-        """Counts of queues are nobody's who sees one company, and no news of one job."""
-        return self.company_id is None and self.job_id is None and self.type is None
-
-
-@dataclass(eq=False, slots=True)
-class Listener:
-    """One client: what it wants, and what it has not been sent yet, which is never much."""
-
-    token_id: TokenId
-    wants: Wants
-    events: deque[bytes] = field(default_factory=deque)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    over: bool = False
-
-    def give(self, event: bytes, gap: bytes) -> None:
-        if len(self.events) >= _HELD_MAX:
-            self.events.clear()  # it is too slow: let it read again what it shows
-            event = gap
-        self.events.append(event)
-        self.news.set()
-
-    def end(self) -> None:
-        self.over = True
-        self.news.set()
-
-
 class Hub:
     """Looks while anyone listens, and tells each what it wants."""
 
     def __init__(self, app: Rowlock) -> None:
         self._app = app
         self._seconds = app.settings.http_event_ms / 1_000
-        self._listeners: set[Listener] = set()
+        self._listeners = Listeners()
         self._looking: asyncio.Task[None] | None = None
         self._since: datetime | None = None
         self._told: dict[str, tuple[Any, ...]] = {}
@@ -118,7 +72,7 @@ class Hub:
         try:
             now = await self._started()
             if last_event_id is None:
-                listener.give(_event("ready", f"{_micros(now)}-0", {}), b"")
+                _give(listener, [_event("ready", f"{_micros(now)}-0", {})], now)
             else:
                 await self._catch_up(listener, last_event_id, now)
         except BaseException:
@@ -143,17 +97,14 @@ class Hub:
     async def _catch_up(self, listener: Listener, last_event_id: str, now: datetime) -> None:
         since = _moment(last_event_id)
         if since is None or not timedelta() <= now - since + _LOOK_BACK <= _PAST_MAX:
-            listener.give(_gap(now, 0), b"")
+            _give(listener, [_gap(now, 0)], now)
             return
         past = await self._changes_since(since)
-        number = 0
-        listener.give(_event("ready", f"{_micros(since)}-0", {}), b"")
-        for change in past.jobs:
-            if listener.wants.job(change):
-                number += 1
-                listener.give(self._job_event(change, past.looked_at, number), _gap(past.looked_at, number))
+        wanted = [change for change in past.jobs if listener.wants.job(change)]
+        events = [self._job_event(change, past.looked_at, number) for number, change in enumerate(wanted, 1)]
         if past.more:
-            listener.give(_gap(past.looked_at, number + 1), b"")
+            events.append(_gap(past.looked_at, len(wanted) + 1))
+        _give(listener, [_event("ready", f"{_micros(since)}-0", {}), *events], past.looked_at)
 
     async def _changes_since(self, since: datetime) -> Changes:
         """The same answer for all who ask at about the same time for about the same past."""
@@ -178,13 +129,17 @@ class Hub:
         return self._since
 
     async def _look_on(self) -> None:
+        took = 0.0
         while self._listeners:
-            await asyncio.sleep(self._seconds)
+            # A store that is busy is asked less often.
+            await asyncio.sleep(max(self._seconds, took * _LOOK_SHARE))
+            began = time.monotonic()
             try:
                 await self._look()
             except StoreError as error:
                 logs.get().warning("events.delayed", reason=str(error))
                 await asyncio.sleep(_AWAY_SECONDS)
+            took = time.monotonic() - began
         self._since = None
 
     async def _look(self) -> None:
@@ -193,28 +148,36 @@ class Hub:
         told = {change.id: _signature(change) for change in found.jobs}
         news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
         self._since, self._told, self._number = found.looked_at, told, 0
-        self._tell(news, found)
+        await self._tell(news, found)
         now = time.monotonic()
-        if now - self._queues_at >= _QUEUES_SECONDS and any(listener.wants.queues for listener in self._listeners):
+        if now - self._queues_at >= _QUEUES_SECONDS and any(wants.queues for wants in self._listeners.wants):
             self._queues_at = now
             await self._look_at_queues(found.looked_at)
         if now - self._tokens_at >= _TOKENS_SECONDS:
             self._tokens_at = now
             await self._check_tokens()
 
-    def _tell(self, news: Iterable[JobChange], found: Changes) -> None:
-        for change in news:
-            self._number += 1
-            event: bytes | None = None
-            for listener in self._listeners:
-                if listener.wants.job(change):
-                    event = event or self._job_event(change, found.looked_at, self._number)
-                    listener.give(event, _gap(found.looked_at, self._number))
-        if found.more:
-            self._number += 1
-            gap = _gap(found.looked_at, self._number)
-            for listener in self._listeners:
-                listener.give(gap, gap)
+    async def _tell(self, news: Sequence[JobChange], found: Changes) -> None:
+        numbered = {change.id: (number, change) for number, change in enumerate(news, 1)}
+        made: dict[int, bytes] = {}
+        self._number = len(news) + 1
+        gap = _gap(found.looked_at, self._number)
+        for wants in self._listeners.wants if news or found.more else ():
+            # Those who want one job are many, and each wants another.
+            one = numbered.get(wants.job_id) if wants.job_id is not None else None
+            looked_at = numbered.values() if wants.job_id is None else filter(None, [one])
+            events = []
+            for number, change in looked_at:
+                if wants.job(change):
+                    if number not in made:
+                        made[number] = self._job_event(change, found.looked_at, number)
+                    events.append(made[number])
+            if found.more:
+                events.append(gap)
+            if events:
+                await self._listeners.give(wants, events, gap)
+            else:
+                await asyncio.sleep(0)
 
     def _job_event(self, change: JobChange, at: datetime, number: int) -> bytes:
         return _event("job", f"{_micros(at)}-{number}", change_shape(change, self._app.redact))
@@ -224,12 +187,14 @@ class Hub:
         changed = [queues.get(name) or _empty(name) for name in sorted(queues.keys() | self._queues.keys())]
         changed = [shape for shape in changed if not _same(shape, self._queues.get(shape["name"]))]
         self._queues = queues
+        made = {}
         for shape in changed:
             self._number += 1
-            event = _event("queue", f"{_micros(at)}-{self._number}", shape)
-            for listener in self._listeners:
-                if listener.wants.queues and listener.wants.queue in (None, shape["name"]):
-                    listener.give(event, _gap(at, self._number))
+            made[shape["name"]] = _event("queue", f"{_micros(at)}-{self._number}", shape)
+        for wants in self._listeners.wants if made else ():
+            events = [event for name, event in made.items() if wants.queues and wants.queue in (None, name)]
+            if events:
+                await self._listeners.give(wants, events, _gap(at, self._number))
 
     async def _check_tokens(self) -> None:
         """A token that was revoked or has expired listens no more."""
@@ -241,6 +206,10 @@ class Hub:
         for listener in self._listeners:
             if listener.token_id not in good:
                 listener.end()
+
+
+def _give(listener: Listener, events: Sequence[bytes], at: datetime) -> None:
+    listener.give(batches(events), _gap(at, len(events)))
 
 
 def _signature(change: JobChange) -> tuple[Any, ...]:

@@ -14,9 +14,11 @@ from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Operator, Viewer
 from rowlock.web.once import reserved
 from rowlock.web.openapi import NOT_MODIFIED, fails
+from rowlock.web.posted import Posted
 from rowlock.web.problem import Problem
 
 router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
+posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
 
 JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
 StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs in this state.")]
@@ -29,7 +31,7 @@ CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor 
 _EXISTING = {"model": models.EnqueuedTold, "description": "With `return_existing`: the job that exists."}
 
 
-@router.post(
+@posted.post(
     "/enqueue",
     status_code=201,
     response_model=models.EnqueuedTold,
@@ -95,14 +97,14 @@ async def dead_letter(
     return polled(request, page)
 
 
-@router.post("/dead-letter/retry", response_model=models.RetriedTold, summary="Queue failed jobs again")
-async def retry_dead(caller: Operator, given: models.DeadGiven) -> Response:
+@posted.post("/dead-letter/retry", response_model=models.RetriedTold, summary="Queue failed jobs again")
+async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
     return answer(await caller.desk.retry_dead(**_chosen(given)))
 
 
-@router.post("/dead-letter/discard", response_model=models.DiscardedTold, summary="Remove failed jobs for good")
-async def discard_dead(caller: Operator, given: models.DeadGiven) -> Response:
+@posted.post("/dead-letter/discard", response_model=models.DiscardedTold, summary="Remove failed jobs for good")
+async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """The unique keys that they hold are free again."""
     return answer(await caller.desk.discard_dead(**_chosen(given)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from contextlib import suppress
 
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from rowlock.web.guard import CALLER, Caller
 from rowlock.web.problem import MEDIA_TYPE, Problem
 
 RESERVED = "rowlock.request"
-_KEY_LENGTH_MAX = 200
+_KEY = re.compile(r"[!-~]{1,200}")
 _KEPT_BYTES_MAX = 262_144
 _RELEASE_SECONDS = 2.0
 _FORGOTTEN = (401, 403, 408, 415, 429)  # such an answer says nothing about the request itself
@@ -119,8 +120,8 @@ def _header(scope: Scope) -> str | None:
     if not found:
         return None
     key: str = found[0].decode("latin-1").strip()
-    if len(found) > 1 or not 0 < len(key) <= _KEY_LENGTH_MAX or not key.isprintable():
-        raise Problem("validation_failed", f"Idempotency-Key must be one text of 1 to {_KEY_LENGTH_MAX} characters")
+    if len(found) > 1 or not _KEY.fullmatch(key):
+        raise Problem("validation_failed", "Idempotency-Key must be one text of 1 to 200 ASCII characters, no spaces")
     return key
 
 

@@ -48,4 +48,5 @@ async def readyz(request: Request) -> Response:
 )
 async def metrics(request: Request, caller: FleetViewer) -> Response:
     app: Rowlock = request.app.state.rowlock
-    return Response(await exposition(app.store), headers={"content-type": CONTENT_TYPE_LATEST})
+    headers = {"content-type": CONTENT_TYPE_LATEST, "cache-control": "no-store"}
+    return Response(await exposition(app.store), headers=headers)

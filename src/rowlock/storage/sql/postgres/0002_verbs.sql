@@ -509,3 +509,15 @@ BEGIN
     SELECT w.id::text, s.job_id IS NOT NULL
     FROM wanted w LEFT JOIN soon s ON s.job_id = w.id, (SELECT count(*) FROM told) done;
 END $$;
+
+-- Jobs by their ids, whole. A plan made while the tables were empty would read all of them for ever after, so it is made
+-- for keys alone.
+CREATE FUNCTION rowlock.records(_ids uuid[]) RETURNS SETOF rowlock.all_jobs
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT a.* FROM unnest(_ids) AS u (id) CROSS JOIN LATERAL (SELECT * FROM rowlock.all_jobs x WHERE x.id = u.id OFFSET 0) a;
+END $$;

@@ -64,7 +64,7 @@ WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::tex
   AND EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = j.id AND f.status = 3 OFFSET 0)
 
 -- name: matching_ids
-SELECT j.id FROM rowlock.all_jobs j
-WHERE j.id = ANY ($6::uuid[]) AND ($7::text IS NULL OR j.status = $7)
+SELECT j.id FROM rowlock.records($6::uuid[]) j
+WHERE ($7::text IS NULL OR j.status = $7)
   AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2) AND ($3::text IS NULL OR j.company_id = $3)
   AND ($4::uuid IS NULL OR j.id < $4)

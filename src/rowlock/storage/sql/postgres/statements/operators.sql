@@ -1,8 +1,8 @@
 -- name: get
-SELECT * FROM rowlock.all_jobs WHERE id = $1::uuid
+SELECT * FROM rowlock.records(ARRAY[$1::uuid])
 
 -- name: records
-SELECT * FROM rowlock.all_jobs WHERE id = ANY ($1::uuid[])
+SELECT * FROM rowlock.records($1::uuid[])
 
 -- name: cancel
 SELECT rowlock.cancel($1::uuid, $2::timestamptz)

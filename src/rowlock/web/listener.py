@@ -1,0 +1,126 @@
+"""Those who listen: what each wants, and what it has not been sent yet, which is never much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from rowlock.storage.access import JobChange, TokenId
+
+_HELD_MAX = 256
+_TOGETHER = 64
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Which events someone wants; empty fields match all."""
+
+    company_id: str | None = None
+    queue: str | None = None
+    type: str | None = None
+    job_id: str | None = None
+
+    def job(self, change: JobChange) -> bool:
+        return (
+            self.company_id in (None, change.company_id)
+            and self.queue in (None, change.queue)
+            and self.type in (None, change.type)
+            and self.job_id in (None, change.id)
+        )
+
+    @property
+    def queues(self) -> bool:
+        """Counts of queues are nobody's who sees one company, and no news of one job."""
+        return self.company_id is None and self.job_id is None and self.type is None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some events in one piece: the same piece for all who want the same."""
+
+    count: int
+    data: bytes
+
+
+def batches(events: Sequence[bytes]) -> list[Batch]:
+    """Events in pieces that are sent at once."""
+    parts = (events[at : at + _TOGETHER] for at in range(0, len(events), _TOGETHER))
+    return [Batch(len(part), b"".join(part)) for part in parts]
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """One client."""
+
+    token_id: TokenId
+    wants: Wants
+    held: int = 0  # how many events
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+    _batches: deque[Batch] = field(default_factory=deque)
+
+    def give(self, given: Sequence[Batch], gap: bytes) -> None:
+        """Hold these for it; or, where that would be too much, forget all and hold a gap instead."""
+        count = sum(batch.count for batch in given)
+        if self.held + count > _HELD_MAX:
+            self._batches.clear()  # it is too slow: let it read again what it shows
+            self.held, count, given = 0, 1, [Batch(1, gap)]
+        self._batches.extend(given)
+        self.held += count
+        self.news.set()
+
+    def take(self) -> bytes:
+        """What is to be sent next; empty where there is nothing."""
+        taken = self._batches.popleft() if self._batches else Batch(0, b"")
+        self.held -= taken.count
+        if not self._batches and not self.over:
+            self.news.clear()
+        return taken.data
+
+    def end(self) -> None:
+        self.over = True
+        self.news.set()
+
+
+class Listeners:
+    """All clients, those who want the same together: an event is made once for them, however many they are."""
+
+    def __init__(self) -> None:
+        self._groups: defaultdict[Wants, set[Listener]] = defaultdict(set)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Listener]:
+        return (listener for group in self._groups.values() for listener in group)
+
+    @property
+    def wants(self) -> list[Wants]:
+        """What is wanted, each once."""
+        return list(self._groups)
+
+    def add(self, listener: Listener) -> None:
+        self._groups[listener.wants].add(listener)
+        self._count += 1
+
+    def discard(self, listener: Listener) -> None:
+        group = self._groups.get(listener.wants, set())
+        if listener in group:
+            group.remove(listener)
+            self._count -= 1
+        if not group:
+            self._groups.pop(listener.wants, None)
+
+    async def give(self, wants: Wants, events: Sequence[bytes], gap: bytes) -> None:
+        """Hold these for all who want them, letting others go on in between."""
+        shared = batches(events) if len(events) <= _HELD_MAX else [Batch(1, gap)]
+        left = iter(list(self._groups.get(wants, ())))
+        while some := list(islice(left, _AT_ONCE)):
+            for listener in some:
+                listener.give(shared, gap)
+            await asyncio.sleep(0)
