@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -234,6 +234,8 @@ class Options:
             raise BadPayload(f"{what}: delay_seconds must be 0 to {DELAY_SECONDS_MAX:.0f}, not {self.delay_seconds}")
         if self.at is not None and self.at.tzinfo is None:
             raise BadPayload(f"{what}: `at` needs a time zone, for example datetime.now(UTC) + timedelta(hours=1)")
+        if self.at is not None and not MINYEAR < self.at.year < MAXYEAR:
+            raise BadPayload(f"{what}: `at` must be in the years {MINYEAR + 1} to {MAXYEAR - 1}, not {self.at.year}")
         if self.max_attempts is not None and not 1 <= self.max_attempts <= 1_000:
             raise BadPayload(f"{what}: max_attempts must be 1 to 1000, not {self.max_attempts}")
         for name in ("queue", "company_id", "limit_key"):
