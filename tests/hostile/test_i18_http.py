@@ -1,0 +1,155 @@
+"""I18: no request makes a 5xx, leaks a trace or passes unauthenticated: schemathesis over the whole description."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.stores import STORES, Rig, SqliteRig
+from engine.running import Log
+from faults.conftest import seed
+from hostile.fuzz import fuzz
+from rowlock.web.guard import Guard
+from rowlock.web.problem import Problem
+from rowlock.web.shield import Shield
+from web.conftest import (
+    MakeSite,
+    clock,
+    log,
+    make_app,
+    make_site,
+    plain_environment,
+    resource,
+    rig,
+    store,
+    tmp_path,
+)
+from web.site import Site
+
+__all__ = [
+    "clock",
+    "log",
+    "make_app",
+    "make_site",
+    "plain_environment",
+    "resource",
+    "rig",
+    "seed",
+    "store",
+    "tmp_path",
+]
+
+CANARY = f"canary-{secrets.token_hex(8)}"
+OPEN = {"clock": None, "allow_unknown_types": True, "http_guesses_per_minute": 1_000_000}
+"""Guessing tokens is not slowed down here, since schemathesis sends wrong ones all the time."""
+
+
+async def furnished(make_site: MakeSite, **settings: Any) -> Site:
+    """A site with jobs in every state, failures, and secrets in their payloads."""
+    site = await make_site(**OPEN | settings)
+    await site.enqueue("open", payload={"password": CANARY, "nested": [{"token": CANARY}]})
+    await site.enqueue("open", delaySeconds=3_600, companyId="acme", limitKey="x")
+    await site.enqueue("once", unique={"key": "held"})
+    await site.dead(3, payload={"password": CANARY})
+    cancelled = await site.enqueue("ping")
+    await site.post(f"/api/v1/queue/{cancelled['id']}/cancel")
+    await site.post("/api/v1/schedules/nightly/run")
+    return site
+
+
+every_store = pytest.mark.parametrize("rig", STORES, ids=[kind.name for kind in STORES], indirect=True)
+one_store = pytest.mark.parametrize("rig", [SqliteRig], ids=["sqlite"], indirect=True)
+
+
+@every_store
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        pytest.param(["--max-examples", "10"], 110, id="short"),
+        pytest.param(["--max-examples", "400"], 900, id="long", marks=[pytest.mark.long, pytest.mark.timeout(1_000)]),
+    ],
+)
+async def test_no_request_breaks_it(
+    make_site: MakeSite,
+    rig: Rig,
+    tmp_path: Path,
+    log: Log,
+    seed: int,
+    options: list[str],
+    seconds: float,
+    record_property: Callable[[str, object], None],
+) -> None:
+    site = await furnished(make_site)
+    if seconds < 200:  # what is the same on every store is tried on one
+        phases = "examples,coverage,fuzzing" if isinstance(rig, SqliteRig) else "examples,fuzzing"
+        options = [*options, "--phases", phases]
+    found = await fuzz(site, tmp_path, [CANARY, str(tmp_path)], *options, seed=seed, seconds=seconds)
+    print(found.said[-20_000:])
+    record_property("figure", f"{found.cases:,} requests")
+    assert found.code == 0, "see what schemathesis says above"
+    assert log.of("http.failed") == []
+    assert log.of("http.store_failed") == []
+    assert (await site.get("/healthz", None)).status_code == 200
+
+
+FEW = ["--max-examples", "5", "--phases", "coverage,fuzzing"]
+
+
+@one_store
+async def test_the_attack_notices_that_errors_are_not_handled(
+    make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_shield(self: Shield, scope: Any, receive: Any, send: Any) -> None:
+        await self._inner(scope, receive, send)
+
+    site = await furnished(make_site)
+    monkeypatch.setattr(Shield, "__call__", open_shield)
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    assert found.code == 1
+    assert "Server error" in found.said
+    assert "errors_are_problems" in found.said
+
+
+@one_store
+async def test_the_attack_notices_that_a_trace_is_told(
+    make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def talkative(self: Shield, error: Exception, scope: Any) -> Problem:
+        return Problem("not_found", f"Traceback (most recent call last): {error!r}")
+
+    site = await furnished(make_site)
+    monkeypatch.setattr(Shield, "_problem", talkative)
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    assert found.code == 1
+    assert "nothing_leaks" in found.said
+
+
+@one_store
+async def test_the_attack_notices_that_anyone_may_pass(
+    make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await furnished(make_site)
+    admin = site.records["admin"]
+
+    async def anyone(self: Guard, scope: Any) -> Any:
+        return admin
+
+    monkeypatch.setattr(Guard, "_token", anyone)
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    assert found.code == 1
+    assert "ignored_auth" in found.said or "without authentication" in found.said
+
+
+@one_store
+async def test_the_attack_notices_that_the_description_is_not_true(
+    make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await furnished(make_site)
+    monkeypatch.setattr("rowlock.desk.queue_shape", lambda queue: {"name": 1})
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    assert found.code == 1
+    assert "Response violates schema" in found.said

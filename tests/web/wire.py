@@ -1,0 +1,125 @@
+"""A connection of bytes: for requests that no client would send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rowlock.web.problem import PROBLEMS
+from web.site import Site
+
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, as it came."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def problem(self, *codes: str) -> None:
+        """It is an error in our own words, with one of these codes where some are given."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        told = self.json()
+        assert PROBLEMS[told["code"]].status == self.status == told["status"], self
+        assert not codes or told["code"] in codes, self
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        """Send, though the other side may have hung up."""
+        with contextlib.suppress(OSError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def answer(self, seconds: float = SECONDS, *, method: str = "GET") -> Answer | None:
+        """The next answer; None where the connection was closed without one."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._answer(method)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def _answer(self, method: str) -> Answer:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.strip().split("\r\n")
+        version, status, *_ = first.split(" ")
+        assert version == "HTTP/1.1", first
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        assert len(headers) == len(lines), f"a header comes twice: {lines}"
+        if int(status) == 100:
+            return Answer(100, headers, b"")
+        if method == "HEAD" or int(status) == 304:
+            return Answer(int(status), headers, b"")
+        return Answer(int(status), headers, await self._body(headers))
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding") != "chunked":
+            return await self.reader.readexactly(int(headers["content-length"]))
+        parts = []
+        while size := int(await self.reader.readline(), 16):
+            parts.append(await self.reader.readexactly(size))
+            await self.reader.readexactly(2)
+        await self.reader.readexactly(2)
+        return b"".join(parts)
+
+    async def closed(self, seconds: float = SECONDS) -> None:
+        """Wait until the other side has hung up."""
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(ConnectionError):
+                while await self.reader.read(65_536):
+                    pass
+
+
+@asynccontextmanager
+async def wire(site: Site) -> AsyncIterator[Wire]:
+    """A connection to a site; cut off at the end, whatever is under way."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def head(
+    site: Site, method: str = "GET", path: str = "/api/v1/queue", token: str | None = "admin", **more: str
+) -> bytes:
+    """The head of a request of ours; `content_length` and the like are further headers."""
+    lines = [f"{method} {path} HTTP/1.1", "host: test"]
+    if token is not None:
+        lines.append(f"authorization: Bearer {site.tokens[token]}")
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def enqueue(site: Site, token: str | None = "admin", **more: str) -> bytes:
+    """The head of a request that enqueues."""
+    return head(site, "POST", "/api/v1/queue/enqueue", token, **{"content_type": "application/json"} | more)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def body_of(size: int) -> bytes:
+    """A job in so many bytes."""
+    body = b'{"type":"ping"}'
+    return body + b" " * (size - len(body))
