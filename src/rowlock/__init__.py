@@ -3,11 +3,15 @@
 from rowlock.app import Guard, Handler, Rowlock
 from rowlock.clock import FakeClock
 from rowlock.errors import (
+    BadCursor,
     BadPayload,
+    CompanyMismatch,
     DeadlineExceeded,
     DuplicateJob,
     JobCancelled,
     JobError,
+    JobFailed,
+    JobIsOver,
     JobNotFound,
     JobNotRetryable,
     LeaseLost,
@@ -17,8 +21,10 @@ from rowlock.errors import (
     Permanent,
     QueueFull,
     RateLimited,
+    RequestFailed,
     Retry,
     RowlockError,
+    ScheduleNotFound,
     SchemaMissing,
     SchemaTampered,
     SchemaTooNew,
@@ -26,6 +32,7 @@ from rowlock.errors import (
     Snooze,
     StoreError,
     StoreUnavailable,
+    TokenNotFound,
     UnknownJobType,
 )
 from rowlock.jobs.guard import Lock
@@ -39,8 +46,10 @@ from rowlock.storage.reliability import FailurePage, FailureRecord
 
 __all__ = [
     "Backoff",
+    "BadCursor",
     "BadPayload",
     "CancelResult",
+    "CompanyMismatch",
     "DeadlineExceeded",
     "DuplicateJob",
     "FailurePage",
@@ -51,6 +60,8 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobError",
+    "JobFailed",
+    "JobIsOver",
     "JobNotFound",
     "JobNotRetryable",
     "JobRecord",
@@ -68,10 +79,12 @@ __all__ = [
     "QueueProfile",
     "RateLimited",
     "Receipt",
+    "RequestFailed",
     "Retry",
     "Rowlock",
     "RowlockError",
     "Schedule",
+    "ScheduleNotFound",
     "SchemaMissing",
     "SchemaTampered",
     "SchemaTooNew",
@@ -81,6 +94,7 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreUnavailable",
+    "TokenNotFound",
     "Unique",
     "UnknownJobType",
 ]

@@ -202,7 +202,7 @@ class Settings(BaseSettings):
         "addresses of proxies whose X-Forwarded-For names the client, separated by commas",
     )
     http_cors_origins: str = _setting(
-        "ROWLOCK_HTTP_CORS_ORIGINS", "", "origins whose pages may call the HTTP API, separated by commas; none by default"
+        "ROWLOCK_HTTP_CORS_ORIGINS", "", "origins whose pages may call the HTTP API, separated by commas"
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(

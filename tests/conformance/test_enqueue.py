@@ -178,6 +178,8 @@ async def test_a_job_may_name_the_moment_when_it_is_available(store: Store, cloc
 
 async def test_a_moment_in_the_past_is_now(store: Store, clock: FakeClock) -> None:
     job_id = await put(store, available_at=clock.now() - timedelta(days=400))
+    found = await record(store, job_id)
+    assert found.available_at == found.created_at
     assert await taken(store) == [job_id]
 
 

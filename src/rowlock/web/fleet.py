@@ -31,13 +31,13 @@ async def queues(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.desk.queues())
 
 
-@router.post("/queues/{name}/pause", tags=["fleet"], response_model=models.SwitchedTold, summary="Pause a queue")
+@router.post("/queues/{name:path}/pause", tags=["fleet"], response_model=models.SwitchedTold, summary="Pause a queue")
 async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
     """Nothing of it starts, on any machine, until it is resumed. Running jobs go on."""
     return answer(await caller.desk.switch(name, paused=True))
 
 
-@router.post("/queues/{name}/resume", tags=["fleet"], response_model=models.SwitchedTold, summary="Resume a queue")
+@router.post("/queues/{name:path}/resume", tags=["fleet"], response_model=models.SwitchedTold, summary="Resume a queue")
 async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
     return answer(await caller.desk.switch(name, paused=False))
 
@@ -70,7 +70,7 @@ async def runs(
 
 
 @router.post(
-    "/schedules/{name}/pause",
+    "/schedules/{name:path}/pause",
     tags=["schedules"],
     response_model=models.SchedulePausedTold,
     responses=fails(404),
@@ -81,7 +81,7 @@ async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
 
 
 @router.post(
-    "/schedules/{name}/resume",
+    "/schedules/{name:path}/resume",
     tags=["schedules"],
     response_model=models.ScheduleResumedTold,
     responses=fails(404),
@@ -93,7 +93,7 @@ async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response
 
 
 @router.post(
-    "/schedules/{name}/run",
+    "/schedules/{name:path}/run",
     tags=["schedules"],
     response_model=models.ScheduleRunTold,
     responses=fails(404),

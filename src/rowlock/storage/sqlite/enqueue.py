@@ -71,7 +71,7 @@ def _take_key(caller: Caller, job: NewJob, unique: UniqueKey, now: int) -> str |
 def _row(job: NewJob, now: int) -> Row:
     available_at = None
     if job.available_at is not None:
-        available_at = micros(job.available_at)
+        available_at = max(micros(job.available_at), now)
     elif job.delay_seconds > 0:
         available_at = now + duration_micros(job.delay_seconds)
     unique = job.unique
