@@ -3,6 +3,7 @@
     python -m hostile.serving DATABASE_URL
 
 HOSTILE_STUCK_SECONDS  how long a client may take nothing before it is dropped
+HOSTILE_FILES          how many files it may have open
 HOSTILE_MUTANT=endless keeps everything for those who do not read
 """
 
@@ -58,7 +59,7 @@ def tell_who_listens() -> None:
 
 
 async def main(url: str) -> None:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = int(os.environ.get("HOSTILE_FILES", resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logs.configure("warning", "json")
     app = Rowlock(settings=load(database_url=url))

@@ -70,7 +70,7 @@ one_store = pytest.mark.parametrize("rig", [SqliteRig], ids=["sqlite"], indirect
     ("options", "seconds"),
     [
         pytest.param(["--max-examples", "10"], 110, id="short"),
-        pytest.param(["--max-examples", "400"], 900, id="long", marks=[pytest.mark.long, pytest.mark.timeout(1_000)]),
+        pytest.param(["--max-time", "330"], 700, id="long", marks=[pytest.mark.long, pytest.mark.timeout(800)]),
     ],
 )
 async def test_no_request_breaks_it(

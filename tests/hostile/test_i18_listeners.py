@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -135,7 +137,8 @@ def test_clients_that_listen_come_and_go_by_the_thousand(
     figure(
         f"{database.kind}: {clients:,} clients{note} in {opened:.1f} s, {each:.0f} kB each; an event to all in "
         f"{told:.2f} s; an answer meanwhile {busy * 1_000:.0f} ms, when all leave {after * 1_000:.0f} ms; "
-        f"all let go in {gone:.1f} s; memory {before:.0f} MB before, {left:.0f} MB after, {server.memory:.0f} MB after as many again"
+        f"all let go in {gone:.1f} s; memory {before:.0f} MB before, {left:.0f} MB after, {server.memory:.0f} MB "
+        "after as many again"
     )
     assert each < 200, f"{each:.0f} kB for each client"
     assert server.memory < left * 1.2, "who comes again takes more"
@@ -208,6 +211,25 @@ def test_clients_that_never_read_are_not_kept_for_in_memory(
 def test_that_attack_notices_that_there_is_no_limit(serve: Serve, database: Database) -> None:
     server = serve(HOSTILE_MUTANT="endless")
     assert never_read(server, database, clients=5)["held_most"] > HELD_MAX
+
+
+def healthy(server: Server) -> bool:
+    """Whether someone new is answered."""
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{server.url}/healthz", timeout=5).status_code == 200
+    return False
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_more_connections_than_files_are_survived(serve: Serve) -> None:
+    server = serve(HOSTILE_FILES="200", ROWLOCK_HTTP_HEADER_SECONDS="1")
+    with contextlib.ExitStack() as stack:
+        for _ in range(400):  # they say nothing; those for which there is no file wait, or are turned away
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+        until(lambda: server.process.num_fds() >= 190, 20, server.process.num_fds)
+        until(lambda: healthy(server), 15, server.tree.tail)  # though none of them has left
+    until(lambda: server.process.num_fds() < 100, 20, server.process.num_fds)
+    assert server.answers() < 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
@@ -12,6 +13,7 @@ import pytest
 
 from engine.running import Log
 from rowlock.web.body import Body
+from rowlock.web.connection import Connection
 from web.conftest import MakeSite
 from web.malformed import MALFORMED, ODD_PATHS
 from web.site import Site, problem
@@ -168,6 +170,17 @@ async def test_nor_is_that_of_a_later_request(make_site: MakeSite, begun: bytes)
     await served(site)
 
 
+async def test_that_attack_notices_that_nobody_looks_at_the_time(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "_watch", lambda self: None)
+    site = await make_site(**QUICK)
+    async with wire(site) as line:
+        await line.send(b"G")
+        with pytest.raises(TimeoutError):
+            await hangs_up(line, QUICK["http_header_seconds"])
+
+
 async def test_an_idle_connection_is_kept(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
     async with wire(site) as line:
@@ -243,6 +256,24 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(make_sit
             await line.send(b" " * 70_000)
         while len(open_connections(site)) > 1:  # that of the site's own client
             await asyncio.sleep(0.01)
+    await served(site)
+    assert log.of("http.failed") == []
+
+
+async def test_answers_that_nobody_reads_are_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    monkeypatch.setattr("rowlock.web.connection._STUCK_SECONDS", 0.5)
+    await site.app.enqueue_many(("open", {"text": "x" * 500}) for _ in range(500))
+    size = len((await site.get("/api/v1/queue?limit=500")).content)
+    count = 30 * MEGABYTE // size  # more than two sockets hold
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect(("127.0.0.1", site.port))
+        client.sendall(head(site, path="/api/v1/queue?limit=500") * count)
+        while len(open_connections(site)) < 2:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while len(open_connections(site)) > 1:
+                await asyncio.sleep(0.05)
     await served(site)
     assert log.of("http.failed") == []
 
