@@ -24,6 +24,8 @@ from rowlock.settings import load
 from rowlock.storage.access import Role
 from rowlock.storage.open import open_store
 from rowlock.tokens import new_token
+from web.malformed import MALFORMED
+from web.wire import not_refused
 
 START_SECONDS = 20.0
 MEGABYTE = 1_048_576
@@ -211,6 +213,14 @@ def test_clients_that_never_read_are_not_kept_for_in_memory(
 def test_that_attack_notices_that_there_is_no_limit(serve: Serve, database: Database) -> None:
     server = serve(HOSTILE_MUTANT="endless")
     assert never_read(server, database, clients=5)["held_most"] > HELD_MAX
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_is_malformed_is_refused_as_it_is_served(serve: Serve) -> None:
+    """With the event loop that `rowlock serve` has, which has transports of its own."""
+    server = serve(ROWLOCK_HTTP_HEADER_SECONDS="0.4", ROWLOCK_HTTP_BODY_SECONDS="0.4")
+    assert asyncio.run(not_refused(server.port, MALFORMED)) == {}
+    assert server.tree.events("http.failed") == []
 
 
 def healthy(server: Server) -> bool:

@@ -43,7 +43,7 @@ async def every_kind(site: Site) -> dict[str, Answer]:
     }
     answers = {}
     for name, data in asked.items():
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(data)
             answer = await line.answer(method="HEAD" if name.endswith("HEAD") else "GET")
             assert answer is not None, name

@@ -17,7 +17,7 @@ from rowlock.web.connection import Connection
 from web.conftest import MakeSite
 from web.malformed import MALFORMED, ODD_PATHS
 from web.site import Site, problem
-from web.wire import Answer, Wire, body_of, chunk, enqueue, head, wire
+from web.wire import Answer, Wire, body_of, chunk, enqueue, head, not_refused, wire
 
 QUICK = {"http_header_seconds": 0.4, "http_body_seconds": 0.4}
 SLACK_SECONDS = 3.0
@@ -32,36 +32,13 @@ async def served(site: Site) -> None:
     assert (await site.get("/api/v1/queue/stats")).status_code == 200
 
 
-async def everything(line: Wire, seconds: float) -> list[Answer]:
-    """All answers until the other side hangs up, or says nothing more."""
-    answers = []
-    try:
-        while (answer := await line.answer(seconds)) is not None:
-            answers.append(answer)
-    except TimeoutError:
-        assert answers, "neither answered nor closed"
-    return answers
-
-
 # -- what is no request ----------------------------------------------------------------------------
 
 
 async def test_what_is_malformed_is_refused_in_our_words_or_cut_off(make_site: MakeSite, log: Log) -> None:
     site = await make_site(**QUICK)
-    wrong = {}
-    for name, data in MALFORMED.items():
-        async with wire(site) as line:
-            sending = asyncio.create_task(line.send(data))
-            try:
-                for answer in await everything(line, 1.5):
-                    assert 400 <= answer.status < 500, answer
-                    answer.problem()
-            except (AssertionError, KeyError, ValueError) as error:
-                wrong[name] = str(error)[:300]
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-        await served(site)
-    assert wrong == {}
+    assert await not_refused(site.port, MALFORMED) == {}
+    await served(site)
     assert log.of("http.failed") == []
 
 
@@ -69,7 +46,7 @@ async def test_what_is_cut_off_anywhere_harms_nobody(make_site: MakeSite, log: L
     site = await make_site(**QUICK)
     whole = enqueue(site, content_length="15") + b'{"type":"ping"}'
     for end in range(1, len(whole), 7):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(whole[:end])
     await served(site)
     assert log.of("http.failed") == []
@@ -79,7 +56,7 @@ async def test_what_is_cut_off_anywhere_harms_nobody(make_site: MakeSite, log: L
 async def test_odd_paths_pass_nobody_and_break_nothing(site: Site) -> None:
     for path in ODD_PATHS:
         for token, allowed in ((None, (401,)), ("admin", (200, 404, 405, 422))):
-            async with wire(site) as line:
+            async with wire(site.port) as line:
                 await line.send(head(site, path=path, token=token))
                 answer = await line.answer()
                 assert answer is not None, path
@@ -92,7 +69,7 @@ async def test_odd_paths_pass_nobody_and_break_nothing(site: Site) -> None:
 
 async def test_a_path_is_the_same_in_any_spelling(site: Site) -> None:
     for path in ("/healthz", "/%68ealthz", "http://elsewhere.example/healthz", "/healthz?x=1"):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(head(site, path=path, token=None))
             answer = await line.answer()
             assert answer is not None
@@ -101,7 +78,7 @@ async def test_a_path_is_the_same_in_any_spelling(site: Site) -> None:
 
 async def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
     paths = ["/healthz", "/api/v1/queue/stats", "/nowhere", "/api/v1/queues"] * 10
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         await line.send(b"".join(head(site, path=path) for path in paths))
         answers = [await line.answer() for _ in paths]
     assert [answer and answer.status for answer in answers] == [200, 200, 404, 200] * 10
@@ -109,7 +86,7 @@ async def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
 
 async def test_a_body_is_not_taken_for_the_next_request(site: Site) -> None:
     inner = head(site, path="/api/v1/queues")
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         await line.send(head(site, content_length=str(len(inner))) + inner + head(site, path="/nowhere"))
         answers = [await line.answer(), await line.answer()]
         assert [answer and answer.status for answer in answers] == [200, 404]
@@ -118,7 +95,7 @@ async def test_a_body_is_not_taken_for_the_next_request(site: Site) -> None:
 async def test_trailers_say_nothing(site: Site) -> None:
     trailers = f"authorization: Bearer {site.tokens['admin']}\r\nidempotency-key: x\r\n\r\n".encode()
     for token, status in ((None, 401), ("viewer", 403)):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(
                 enqueue(site, token, transfer_encoding="chunked") + chunk(body_of(15)) + b"0\r\n" + trailers
             )
@@ -131,7 +108,7 @@ async def test_trailers_say_nothing(site: Site) -> None:
 async def test_a_flood_of_trailers_is_cut_off(make_site: MakeSite) -> None:
     site = await make_site(http_body_seconds=20.0)
     for flood in (b"x: y\r\n" * 20_000, b"x" * 100_000):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(enqueue(site, transfer_encoding="chunked") + chunk(body_of(15)) + b"0\r\n")
             taken = 0
             while not line.reader.at_eof() and taken < 200 * MEGABYTE:
@@ -150,7 +127,7 @@ async def test_a_flood_of_trailers_is_cut_off(make_site: MakeSite) -> None:
 @pytest.mark.parametrize("begun", [b"", b"G", b"GET /healthz HTTP/1.1\r\nx: "])
 async def test_a_head_that_does_not_come_is_not_waited_for(make_site: MakeSite, begun: bytes) -> None:
     site = await make_site(**QUICK)
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         await line.send(begun)
         await hangs_up(line, QUICK["http_header_seconds"])
     await served(site)
@@ -159,7 +136,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(make_site: MakeSite, 
 @pytest.mark.parametrize("begun", [b"G", b"GET /healthz HTTP/1.1\r\nx: ", b"\r\n"])
 async def test_nor_is_that_of_a_later_request(make_site: MakeSite, begun: bytes) -> None:
     site = await make_site(**QUICK)
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         for _ in range(2):
             await line.send(head(site, path="/healthz"))
             answer = await line.answer()
@@ -175,7 +152,7 @@ async def test_that_attack_notices_that_nobody_looks_at_the_time(
 ) -> None:
     monkeypatch.setattr(Connection, "_watch", lambda self: None)
     site = await make_site(**QUICK)
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         await line.send(b"G")
         with pytest.raises(TimeoutError):
             await hangs_up(line, QUICK["http_header_seconds"])
@@ -183,7 +160,7 @@ async def test_that_attack_notices_that_nobody_looks_at_the_time(
 
 async def test_an_idle_connection_is_kept(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         for _ in range(3):
             await line.send(head(site, path="/healthz"))
             answer = await line.answer()
@@ -194,7 +171,7 @@ async def test_an_idle_connection_is_kept(make_site: MakeSite) -> None:
 
 async def test_a_head_byte_by_byte_is_not_waited_for(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         dribble = asyncio.create_task(drip(line, head(site) * 10))
         await hangs_up(line, QUICK["http_header_seconds"])
         dribble.cancel()
@@ -208,7 +185,7 @@ async def test_a_body_byte_by_byte_is_not_waited_for(make_site: MakeSite) -> Non
         ({"content_length": "9000"}, b" " * 9_000),
         ({"transfer_encoding": "chunked"}, chunk(b" ") * 900),
     ):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(enqueue(site, **more))
             dribble = asyncio.create_task(drip(line, data))
             began = time.monotonic()
@@ -225,7 +202,7 @@ async def test_a_body_byte_by_byte_is_not_waited_for(make_site: MakeSite) -> Non
 async def test_a_body_that_is_announced_and_never_sent_is_not_waited_for(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
     for path in ("/api/v1/queue/enqueue", "/healthz", "/api/v1/events", "/nowhere"):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(head(site, "POST", path, content_type="application/json", content_length="100"))
             answer = await line.answer()
             assert answer is not None
@@ -237,7 +214,7 @@ async def test_a_body_that_is_announced_and_never_sent_is_not_waited_for(make_si
 async def test_nor_is_that_of_a_stranger(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
     for more in ({"content_length": "100"}, {"transfer_encoding": "chunked"}):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(enqueue(site, None, **more))
             answer = await line.answer()
             assert answer is not None
@@ -248,7 +225,7 @@ async def test_nor_is_that_of_a_stranger(make_site: MakeSite) -> None:
 async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(make_site: MakeSite, log: Log) -> None:
     site = await make_site(http_bodies_max=1)
     for _ in range(5):  # the one place for a large body is free again each time
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             await line.send(enqueue(site, content_length="100000", expect="100-continue"))
             answer = await line.answer()
             assert answer is not None
@@ -306,7 +283,7 @@ async def test_a_body_may_be_so_large(make_site: MakeSite, chunks: int) -> None:
     limit = 10_000
     site = await make_site(http_body_bytes_max=limit)
     for size, status in ((limit - 1, 201), (limit, 201), (limit + 1, 413)):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             body = body_of(size)
             if chunks:
                 step = -(-size // chunks)
@@ -324,7 +301,7 @@ async def test_a_body_may_be_so_large(make_site: MakeSite, chunks: int) -> None:
 
 async def pour(site: Site, megabytes: int, token: str | None = "admin") -> tuple[int, Answer | None]:
     """Send a chunked body without end; how many megabytes went before the server hung up, and what it said."""
-    async with wire(site) as line:
+    async with wire(site.port) as line:
         await line.send(enqueue(site, token, transfer_encoding="chunked"))
         answering = asyncio.create_task(line.answer(60))
         sent = 0
@@ -372,7 +349,7 @@ async def test_so_many_large_bodies_at_once(make_site: MakeSite) -> None:
     site = await make_site(http_bodies_max=2)
     large = enqueue(site, content_length="70000", expect="100-continue")
     async with AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(wire(site)) for _ in range(2)]
+        lines = [await stack.enter_async_context(wire(site.port)) for _ in range(2)]
         for line in lines:
             await line.send(large)
             answer = await line.answer()
@@ -395,7 +372,7 @@ async def test_a_head_may_be_so_large(make_site: MakeSite, pieces: int) -> None:
     limit = 2_000
     site = await make_site(http_header_bytes_max=limit)
     for size, status in ((limit - 200, 200), (limit + 200, 431), (limit * 100, 431)):
-        async with wire(site) as line:
+        async with wire(site.port) as line:
             plain = head(site, path="/healthz", x="")
             data = head(site, path="/healthz", x="y" * (size - len(plain)))
             step = -(-len(data) // pieces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,15 +88,48 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(site: Site) -> AsyncIterator[Wire]:
-    """A connection to a site; cut off at the end, whatever is under way."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+async def wire(port: int) -> AsyncIterator[Wire]:
+    """A connection to a server; cut off at the end, whatever is under way."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         yield Wire(reader, writer)
     finally:
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+async def everything(line: Wire, seconds: float) -> list[Answer]:
+    """All answers until the other side hangs up, or says nothing more."""
+    answers = []
+    try:
+        while (answer := await line.answer(seconds)) is not None:
+            answers.append(answer)
+    except TimeoutError:
+        assert answers, "neither answered nor closed"
+    return answers
+
+
+async def not_refused(port: int, attacks: Mapping[str, bytes]) -> dict[str, str]:
+    """What was neither refused in our words nor cut off, by name; after each, someone else is served."""
+    wrong = {}
+    for name, data in attacks.items():
+        async with wire(port) as line:
+            sending = asyncio.create_task(line.send(data))
+            try:
+                for answer in await everything(line, 1.5):
+                    assert 400 <= answer.status < 500, answer
+                    answer.problem()
+            except (AssertionError, KeyError, ValueError) as error:
+                wrong[name] = str(error)[:300]
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        async with wire(port) as other:
+            await other.send(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n")
+            served = await other.answer()
+            assert served is not None, f"nobody answers after {name}"
+            assert served.status == 200
+    return wrong
 
 
 def head(
