@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from typing import Annotated
@@ -56,6 +57,8 @@ def serve(
                 url, out = web.address(bound), Output(json)
                 out.tell({"url": url, "pid": os.getpid()}, f"serving {url}, until Ctrl-C")
                 out.flush()
+            gc.collect()
+            gc.freeze()  # what is loaded stays: looking through all of it again would only hold up requests
             await api.serve_until_told(application, bound, with_parent=descriptor is not None)
         return 0
 

@@ -99,7 +99,9 @@ class Enqueuer:
             if check is not None:
                 check(text)
             key = limit_key if limited is None else _limit_key(limited, payload)
-            company = company_id or _company(payload)
+            company = company_id
+            if company is None and ("companyId" in payload or "company_id" in payload):
+                company = _company(payload)
             held = _unique_key(unique, type_name, payload, company_id) if unique else None
             return new(
                 NewJob,

@@ -14,6 +14,8 @@ from rowlock.storage.records import JobRecord, NewJob, OnConflict, Outcome, Rece
 
 T = TypeVar("T")
 
+BETWEEN = "\x1e"  # in JSON a control character is written as an escape
+
 
 def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[Any]:
     """The arguments of rowlock.enqueue_many: a column of one value is sent once, one of nulls not at all."""
@@ -22,9 +24,9 @@ def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[
     )
     keyed = any(unique)
     return [
-        ids,
+        BETWEEN.join(ids),
         once(types),
-        payloads,
+        BETWEEN.join(payloads),
         once(queues),
         once(priorities),
         once(attempts),

@@ -18,7 +18,16 @@ from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.operate import Operators
 from rowlock.storage.postgres.reliability import Reliability
-from rowlock.storage.postgres.rows import clean, columns, failed_attempts, lost_attempt, may_reject, once, receipts
+from rowlock.storage.postgres.rows import (
+    BETWEEN,
+    clean,
+    columns,
+    failed_attempts,
+    lost_attempt,
+    may_reject,
+    once,
+    receipts,
+)
 from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
 from rowlock.storage.records import (
@@ -229,7 +238,7 @@ _STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, O
 def _settle_columns(settlements: Sequence[Settlement]) -> list[Any]:
     ids, leases, outcomes, seconds, delays, results, errors, types, queues, failures = zip(*settlements, strict=True)
     return [
-        ids,
+        BETWEEN.join(ids),
         once(leases),
         [] if outcomes.count(1) == len(outcomes) else outcomes,
         seconds,

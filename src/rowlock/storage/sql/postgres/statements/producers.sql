@@ -1,6 +1,9 @@
 -- name: enqueue
+-- Ids and payloads come as one text each, joined by a character that neither can hold: drivers look at every element of
+-- an array for longer than the server takes to split a text.
 SELECT ordinal, existing FROM rowlock.enqueue_many(
-    CAST($1 AS uuid[]), CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS integer[]),
+    CAST(string_to_array(CAST($1 AS text), chr(30)) AS uuid[]), CAST($2 AS text[]),
+    string_to_array(CAST($3 AS text), chr(30)), CAST($4 AS text[]), CAST($5 AS integer[]),
     CAST($6 AS integer[]), CAST($7 AS integer[]), CAST($8 AS double precision[]), CAST($9 AS timestamptz[]),
     CAST($10 AS text[]), CAST($11 AS text[]), CAST($12 AS text[]), CAST($13 AS text[]),
     CAST($14 AS double precision[]), CAST($15 AS boolean[]), CAST($16 AS boolean), CAST($17 AS timestamptz))

@@ -38,7 +38,8 @@ LEFT JOIN LATERAL (
 ORDER BY q.ordinal
 
 -- name: settle
-SELECT rowlock.settle($1::uuid, $2::uuid[], $3, $4, $5, $6, $7, $8, $9, $10, CAST($11::text AS json), $12)
+-- The ids come as one text, as in enqueue.
+SELECT rowlock.settle($1::uuid, string_to_array($2::text, chr(30))::uuid[], $3, $4, $5, $6, $7, $8, $9, $10, CAST($11::text AS json), $12)
 
 -- name: progress
 WITH told AS (
