@@ -163,11 +163,12 @@ class Hub:
         self._number = len(news) + 1
         gap = _gap(found.looked_at, self._number)
         for wants in self._listeners.wants if news or found.more else ():
-            # Those who want one job are many, and each wants another.
-            one = numbered.get(wants.job_id) if wants.job_id is not None else None
-            looked_at = numbered.values() if wants.job_id is None else filter(None, [one])
+            # Those who want one job are many, and each wants another: they are not compared with every change.
+            likely = (
+                numbered.values() if wants.job_id is None else [numbered[i] for i in {wants.job_id} & numbered.keys()]
+            )
             events = []
-            for number, change in looked_at:
+            for number, change in likely:
                 if wants.job(change):
                     if number not in made:
                         made[number] = self._job_event(change, found.looked_at, number)

@@ -72,6 +72,8 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
             told = f"Needs the role **{needs.role}**" + (", and a token for all companies" if needs.fleet else "")
             operation["description"] = "\n\n".join(filter(None, [operation.get("description"), f"{told}."]))
             operation["x-role"] = needs.role.value
+        if route.param_convertors:
+            statuses.append(404)  # a name with a slash or a line break in it leads elsewhere
         if method == "POST":
             statuses += [409, 413, 415]
             operation.setdefault("parameters", []).append(_KEY)
