@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rowlock.ids import is_uuid
@@ -28,7 +29,7 @@ class Listing:
             raise ValueError(f"{cursor[:40]!r} is not a cursor that a page of jobs came with")
         if where == JobFilter(ids=where.ids) and where.ids is not None and cursor is None:
             # Nothing to choose by but the ids themselves: many are read like this, and often.
-            found = await self._records([job_id for job_id in dict.fromkeys(where.ids) if is_uuid(job_id)])
+            found = await self._records(_known(where.ids))
             return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
         ids = await self._ids(where, limit + 1, cursor)
         records = await self._records(ids[:limit])
@@ -62,5 +63,10 @@ def _matching(where: JobFilter) -> str:
 def _asked(where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
     asked: list[Any] = [where.type, where.queue, where.company_id, cursor, limit]
     if where.ids is not None:
-        asked += [[job_id for job_id in where.ids if is_uuid(job_id)], where.status]
+        asked += [_known(where.ids), where.status]
     return asked
+
+
+def _known(ids: Sequence[JobId]) -> list[JobId]:
+    """Those that may be some job's, each once."""
+    return [job_id for job_id in dict.fromkeys(ids) if is_uuid(job_id)]
