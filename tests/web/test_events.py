@@ -99,6 +99,23 @@ async def test_a_state_is_told_once(site: Site) -> None:
         assert (await stream.job())["id"] == second["id"]
 
 
+async def test_what_was_before_is_no_news(site: Site) -> None:
+    await site.enqueue()
+    async with listening(site, "?type=ping") as stream:
+        await stream.event()
+        second = await site.enqueue()
+        assert (await stream.job())["id"] == second["id"]
+
+
+async def test_a_fault_of_ours_is_not_the_end(site: Site, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rowlock.web.hub._AWAY_SECONDS", 0.05)
+    async with listening(site) as stream:
+        await stream.event()
+        site.app.store.refuse("changes", error=RuntimeError("a fault"))
+        job = await site.enqueue()
+        assert (await stream.job())["id"] == job["id"]
+
+
 async def test_events_are_filtered(site: Site) -> None:
     wanted = await site.enqueue("open")
     async with (

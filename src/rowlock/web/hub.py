@@ -24,6 +24,7 @@ from rowlock.errors import StoreError
 from rowlock.observe import logs
 from rowlock.shapes import Shape, change_shape, queue_shape
 from rowlock.storage.access import Changes, JobChange, TokenId
+from rowlock.storage.records import JobId
 from rowlock.web.listener import Listener, Listeners, Wants, batches
 from rowlock.web.problem import Problem
 
@@ -122,8 +123,9 @@ class Hub:
     async def _started(self) -> datetime:
         """Look, if nobody did; the moment from which on changes are told."""
         if self._looking is None or self._looking.done() or self._since is None:
-            self._since = await self._app.store.now()
-            self._told = {}
+            # What changed just before is no news: a look back will see it again.
+            known = await self._app.store.changes(await self._app.store.now() - _LOOK_BACK, _LOOK_MAX)
+            self._since, self._told = known.looked_at, _signatures(known)
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_on())
         return self._since
@@ -139,13 +141,16 @@ class Hub:
             except StoreError as error:
                 logs.get().warning("events.delayed", reason=str(error))
                 await asyncio.sleep(_AWAY_SECONDS)
+            except Exception as error:
+                logs.get().error("events.failed", exc_info=error)  # a fault of ours must not leave listeners in silence
+                await asyncio.sleep(_AWAY_SECONDS)
             took = time.monotonic() - began
         self._since = None
 
     async def _look(self) -> None:
         assert self._since is not None
         found = await self._app.store.changes(self._since - _LOOK_BACK, _LOOK_MAX)
-        told = {change.id: _signature(change) for change in found.jobs}
+        told = _signatures(found)
         news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
         self._since, self._told, self._number = found.looked_at, told, 0
         await self._tell(news, found)
@@ -213,8 +218,9 @@ def _give(listener: Listener, events: Sequence[bytes], at: datetime) -> None:
     listener.give(batches(events), _gap(at, len(events)))
 
 
-def _signature(change: JobChange) -> tuple[Any, ...]:
-    return (change.status, change.lease, change.attempts, change.progress, change.message, change.changed_at)
+def _signatures(found: Changes) -> dict[JobId, tuple[Any, ...]]:
+    """What makes the state of each job, to tell a new one from one that was told."""
+    return {c.id: (c.status, c.lease, c.attempts, c.progress, c.message, c.changed_at) for c in found.jobs}
 
 
 def _same(shape: Shape, before: Shape | None) -> bool:
