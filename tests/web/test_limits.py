@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
@@ -273,6 +274,18 @@ async def test_nor_with_an_idempotency_key(make_site: MakeSite, verbs: list[str]
         answer = await site.post("/api/v1/queue/enqueue", {"type": "ping"}, headers={"idempotency-key": "k"})
         problem(answer, 504, "timeout")
     await served(site)
+
+
+async def test_answers_on_a_kept_connection_do_not_wait_for_the_network(site: Site) -> None:
+    """A head and its body go out in two packets: unless told otherwise, the second waits for the first's receipt."""
+    took = []
+    async with wire(site.port) as line:
+        for _ in range(21):
+            began = time.monotonic()
+            await line.send(head(site, path="/healthz"))
+            assert await line.answer() is not None
+            took.append(time.monotonic() - began)
+    assert statistics.median(took) < 0.03
 
 
 # -- size ------------------------------------------------------------------------------------------
