@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import structlog
 
 from conformance.conftest import clock, pytest_generate_tests, resource, rig, store
 from conformance.stores import Rig
@@ -42,7 +41,7 @@ def log() -> Iterator[Log]:
     log = Log()
     logs.configure("info", "json", stream=log.stream)
     yield log
-    structlog.reset_defaults()
+    logs.reset()
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from rowlock import Job, Permanent, Rowlock
 from rowlock.cli import main
+from rowlock.observe import logs
 
 application = Rowlock()
 
@@ -82,7 +82,7 @@ class Cli:
 def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     monkeypatch.setenv("DATABASE_URL", "set by commands, restored by the fixture")
     yield Cli(tmp_path, capsys)
-    structlog.reset_defaults()  # the stream that commands log to is gone after the test
+    logs.reset()  # the stream that commands log to is gone after the test
 
 
 # -- enqueue ---------------------------------------------------------------------------------------

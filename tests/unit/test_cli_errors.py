@@ -12,9 +12,9 @@ from typing import Any
 
 import apsw
 import pytest
-import structlog
 
 from rowlock.cli import main
+from rowlock.observe import logs
 
 
 class Cli:
@@ -44,7 +44,7 @@ class Cli:
 def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     monkeypatch.setenv("DATABASE_URL", "set by commands, restored by the fixture")
     yield Cli(tmp_path, capsys)
-    structlog.reset_defaults()  # the stream that commands log to is gone after the test
+    logs.reset()  # the stream that commands log to is gone after the test
 
 
 def test_an_unknown_type_is_refused_with_a_suggestion(cli: Cli) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-import structlog
 
 from postgres_server import PostgresServer
 from rowlock.cli import main
 from rowlock.ids import uuid7
+from rowlock.observe import logs
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         connection.execute(f"CREATE DATABASE {name}".encode())
     monkeypatch.setenv("DATABASE_URL", "set by commands, restored by the fixture")
     yield postgres.url_of(name)
-    structlog.reset_defaults()  # the stream that commands log to is gone after the test
+    logs.reset()  # the stream that commands log to is gone after the test
 
 
 def run(*arguments: str) -> int:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import structlog
 
 from rowlock.observe import logs
 from rowlock.observe.redact import Redactor
@@ -20,7 +19,7 @@ CANARY = "c4n4ry-S3CRET"
 @pytest.fixture(autouse=True)
 def defaults_afterwards() -> Iterator[None]:
     yield
-    structlog.reset_defaults()
+    logs.reset()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-import structlog
 
 from rowlock.cli import main
 from rowlock.client import wire
+from rowlock.observe import logs
 from rowlock.storage.access import Role
 from web.conftest import MakeSite
 from web.site import Site
@@ -52,7 +52,7 @@ def command(*arguments: str, **environment: str) -> Done:
             main(arguments)
         except SystemExit as end:
             code = end.code
-    structlog.reset_defaults()  # the stream that commands log to is gone
+    logs.reset()  # the stream that commands log to is gone
     return Done(code, out.getvalue(), err.getvalue())
 
 

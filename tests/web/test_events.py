@@ -24,24 +24,35 @@ class Stream:
 
     def __init__(self, lines: AsyncIterator[str]) -> None:
         self._lines = lines
+        self.last_id = ""  # where a client would go on
 
-    async def event(self) -> tuple[str, dict[str, Any], str]:
-        """The next one: kind, data and id."""
+    async def marked(self) -> str:
+        """The next id that comes by itself, after the events that it is about."""
+        async with asyncio.timeout(SECONDS):
+            async for line in self._lines:
+                if line.startswith("id: "):
+                    self.last_id = line.removeprefix("id: ")
+                    return self.last_id
+        raise StopAsyncIteration
+
+    async def event(self) -> tuple[str, dict[str, Any]]:
+        """The next one: its kind and data."""
         found: dict[str, str] = {}
         async with asyncio.timeout(SECONDS):
             async for line in self._lines:
                 if line:
                     name, _, value = line.partition(": ")
                     found[name] = value
+                    self.last_id = found.get("id", self.last_id)
                 elif "event" in found:
-                    return found["event"], json.loads(found["data"]), found["id"]
+                    return found["event"], json.loads(found["data"])
                 else:
                     found.clear()
         raise StopAsyncIteration
 
     async def job(self) -> dict[str, Any]:
         while True:
-            kind, data, _ = await self.event()
+            kind, data = await self.event()
             if kind == "job":
                 return data
 
@@ -142,7 +153,7 @@ async def test_a_companys_token_hears_of_its_own_jobs_only(site: Site) -> None:
         await site.enqueue()
         await site.post("/api/v1/queues/default/pause")
         mine = await site.enqueue(companyId="acme")
-        kind, told, _ = await stream.event()
+        kind, told = await stream.event()
         assert (kind, told["id"]) == ("job", mine["id"])
 
 
@@ -151,7 +162,7 @@ async def test_counts_of_queues_are_told(site: Site) -> None:
         await site.enqueue()
         await site.post("/api/v1/queues/default/pause")
         while True:
-            kind, told, _ = await stream.event()
+            kind, told = await stream.event()
             if kind == "queue" and told["paused"]:
                 break
         assert (told["name"], told["ready"]) == ("default", 1)
@@ -160,28 +171,71 @@ async def test_counts_of_queues_are_told(site: Site) -> None:
 async def test_a_client_that_comes_back_hears_what_it_missed(site: Site) -> None:
     async with listening(site) as stream:
         await site.enqueue()
-        while (last := await stream.event())[0] != "job":
-            pass
+        await stream.job()
+        last = await stream.marked()
     missed = [(await site.enqueue())["id"] for _ in range(3)]
-    async with listening(site, last_event_id=last[2]) as stream:
+    async with listening(site, last_event_id=last) as stream:
         heard: set[str] = set()
         while not set(missed) <= heard:
             heard.add((await stream.job())["id"])
 
 
+async def test_who_is_cut_off_among_events_hears_them_again(site: Site) -> None:
+    """An id comes after the events that it is about: whoever has not had it goes on before them."""
+    async with listening(site) as stream:
+        last = await stream.marked()
+        ids = {receipt.job_id for receipt in await site.app.enqueue_many(("ping", {}) for _ in range(200))}
+        await stream.job()  # one of them, and then the connection is gone
+        assert stream.last_id == last
+    async with listening(site, last_event_id=last) as stream:
+        heard: set[str] = set()
+        while not ids <= heard:
+            heard.add((await stream.job())["id"])
+
+
+async def test_two_who_come_back_together_both_hear_what_came_last(site: Site) -> None:
+    async with listening(site) as stream:
+        last = await stream.marked()
+    async with listening(site, last_event_id=last) as first:
+        await first.event()
+        job = await site.enqueue()
+        assert (await first.job())["id"] == job["id"]
+        async with listening(site, last_event_id=last) as second:
+            assert (await second.job())["id"] == job["id"]
+
+
+async def test_who_comes_first_hears_what_happens_while_others_come(site: Site) -> None:
+    async with listening(site) as first:
+        assert (await first.event())[0] == "ready"
+        job = await site.enqueue()
+        async with listening(site), listening(site):
+            assert (await first.job())["id"] == job["id"]
+
+
+async def test_ids_tell_a_company_nothing_about_others(site: Site) -> None:
+    await site.add_token("acme", Role.VIEWER, "acme")
+    async with listening(site, token="acme") as stream:
+        await stream.marked()
+        await site.app.enqueue_many((("ping", {}) for _ in range(37)), company_id="globex")
+        await site.enqueue(companyId="acme")
+        await stream.job()
+        assert (await stream.marked()).isdigit()
+
+
 async def test_it_may_come_back_to_another_server(site: Site, make_site: MakeSite) -> None:
     async with listening(site) as stream:
-        last = await stream.event()
+        last = await stream.marked()
     missed = await site.enqueue()
     other = await make_site()
-    async with listening(other, last_event_id=last[2]) as stream:
+    async with listening(other, last_event_id=last) as stream:
         while (await stream.job())["id"] != missed["id"]:
             pass
 
 
 async def test_who_was_away_too_long_is_told_to_read_again(site: Site) -> None:
-    for last in ("1000000-1", "nonsense", "9" * 16 + "-1"):
+    for last in ("1000000", "nonsense", "9" * 16):
         async with listening(site, last_event_id=last) as stream:
+            assert (await stream.event())[0] == "ready"
             assert (await stream.event())[0] == "gap"
 
 

@@ -36,7 +36,7 @@ async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -
     for route in Api(scoped.app).routes.routes:
         if not isinstance(route, APIRoute) or route.path == "/api/v1/events":
             continue
-        path = route.path.format(job_id=theirs, failure_id=failure, name="globex")
+        path = route.path_format.format(job_id=theirs, failure_id=failure, name="globex")
         for method in route.methods:
             for body in _bodies(theirs, failure) if method == "POST" else [None]:
                 request: dict[str, Any] = {} if body is None else {"json": body}

@@ -18,6 +18,7 @@ FAILURES_MAX = 8  # connections in a row that brought nothing
 _SILENCE_SECONDS = 45.0  # a server gives a sign of life every 15
 _STEADY_SECONDS = 10.0  # a connection that lasted so long was a good one, even if nothing happened
 _LINE_BYTES_MAX = 1_048_576
+_MARK = ""  # no event: everything up to here has been told
 
 
 class Event(NamedTuple):
@@ -43,8 +44,10 @@ async def events(
                 if answer.is_success:
                     async for event in _parsed(answer.aiter_bytes()):
                         last_event_id = event.id or last_event_id
+                        if event.kind == _MARK:
+                            continue
                         failures = failures if event.kind == "ready" else 0
-                        yield event
+                        yield event._replace(id=last_event_id or "")
                 else:
                     await answer.aread()
                     broken = failure(answer)
@@ -73,6 +76,8 @@ async def _parsed(chunks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
                 continue
             if "data" in fields:
                 yield Event(fields.get("event", "message"), _data(fields["data"]), fields.get("id", ""))
+            elif "id" in fields:
+                yield Event(_MARK, {}, fields["id"])
             fields = {}
 
 

@@ -14,6 +14,8 @@ from structlog.typing import EventDict, WrappedLogger
 from rowlock.observe.redact import REDACTED, Redactor
 
 _redactor = Redactor()
+_chosen: dict[str, Any] = {}
+_out: TextIO = sys.stderr
 _IDS_SHOWN = 5
 
 
@@ -21,11 +23,12 @@ def configure(
     level: str = "info", style: str = "auto", redact: Redactor | None = None, stream: TextIO | None = None
 ) -> None:
     """Send logs to `stream` (standard error), in the style asked for; `auto` looks whether it is a terminal."""
-    global _redactor
+    global _redactor, _out
     _redactor = redact or Redactor()
-    out = stream or sys.stderr
+    _out = out = stream or sys.stderr
     readable = style == "text" or (style == "auto" and out.isatty())
-    structlog.configure(
+    # Not structlog's own configuration: that is the user's, whose tracebacks may show what we redact.
+    _chosen.update(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if readable else "iso", utc=not readable),
@@ -34,15 +37,21 @@ def configure(
             *([_shorten, _harmless, structlog.dev.ConsoleRenderer(colors=out.isatty())] if readable else [_json]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # A line in one write, its end included: processes that share the stream do not get into each other's lines.
-        logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
 
 
+def reset() -> None:
+    """Forget what was configured."""
+    _chosen.clear()
+
+
 def get(**bound: Any) -> Any:
     """A logger; what is bound stands in each of its lines."""
-    return structlog.get_logger(**bound)
+    if not _chosen:
+        configure()
+    # A line in one write, its end included: processes that share the stream do not get into each other's lines.
+    return structlog.wrap_logger(structlog.WriteLogger(_out), **_chosen, **bound)
 
 
 def _redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

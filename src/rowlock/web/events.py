@@ -82,7 +82,7 @@ class EventStream(Response):
                 async with asyncio.timeout(_ALIVE_SECONDS):
                     await listener.news.wait()
             except TimeoutError:
-                await self._send(send, b":\n\n")
+                await self._send(send, self._hub.sign_of_life())
                 continue
             if data := listener.take():
                 await self._send(send, data)

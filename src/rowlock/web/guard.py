@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,6 +22,8 @@ from rowlock.web.tokens import Tokens
 OPEN = ("/healthz", "/readyz")
 CALLER = "rowlock.caller"
 _GUESS_BURST_SECONDS = 20.0
+_SLOW_SECONDS = 0.1
+_SLOWED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Guard:
         self.tokens = Tokens(settings.http_token_seconds)
         self._rates = Rates(settings.http_requests_per_second)
         self._guesses = Rates(settings.http_guesses_per_minute / 60, _GUESS_BURST_SECONDS)
+        self._slow = asyncio.Lock()
+        self._slowed = 0
         self._reader: Reader | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,16 +70,29 @@ class Guard:
         known = self.tokens.trusted(given)
         if known is not None:
             return known
-        # Only unknown tokens are slowed down: whoever has a good one is not locked out by a neighbour who guesses.
         address = (scope.get("client") or ("?",))[0]
         wait = self._guesses.wait_seconds(address)
+        # Whoever guesses is slowed down; whoever has a token that was good here is not, whatever its neighbours do.
+        if wait and not self.tokens.remembered(given):
+            await self._slow_down()
+        found = await self.tokens.look_up(self._app.store, given)
+        if found is not None:
+            return found
         if wait:
             raise _too_many("too many tokens that are not known here came from this address", wait)
-        found = await self.tokens.look_up(self._app.store, given)
-        if found is None:
-            self._guesses.take(address)
-            raise Problem("unauthorized", "this token is unknown, expired or revoked")
-        return found
+        self._guesses.take(address)
+        raise Problem("unauthorized", "this token is unknown, expired or revoked")
+
+    async def _slow_down(self) -> None:
+        """One after the other, and each after a while; those who would wait long are sent away."""
+        if self._slowed >= _SLOWED_MAX:
+            raise _too_many("too many tokens that are not known here are being looked up", 1.0)
+        self._slowed += 1
+        try:
+            async with self._slow:
+                await asyncio.sleep(_SLOW_SECONDS)
+        finally:
+            self._slowed -= 1
 
 
 def path_of(scope: Scope) -> str:

@@ -35,10 +35,12 @@ _PAST_MAX = timedelta(hours=1)
 _PAST_SHARED = timedelta(seconds=5)  # clients that were cut off at about the same time share one look at the past
 _PAST_SECONDS = 1.0
 _QUEUES_SECONDS = 2.0
-_TOKENS_SECONDS = 15.0
+_TOKENS_SECONDS = 2.0
+_GAP_SECONDS = 5.0  # between two gaps
+_CAUGHT_UP_MAX = 250  # events of the past; more are a gap
 _AWAY_SECONDS = 2.0
 
-_ID = re.compile(r"([0-9]{1,16})-[0-9]{1,9}")
+_ID = re.compile(r"[0-9]{1,16}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,7 +54,9 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._since: datetime | None = None
         self._told: dict[str, tuple[Any, ...]] = {}
-        self._number = 0
+        self._told_until: datetime | None = None
+        self._starting = asyncio.Lock()
+        self._gap_owed, self._gap_at = False, -_GAP_SECONDS
         self._queues: dict[str, Shape] = {}
         self._queues_at = self._tokens_at = 0.0
         self._past: dict[datetime, tuple[float, Changes]] = {}
@@ -73,13 +77,17 @@ class Hub:
         try:
             now = await self._started()
             if last_event_id is None:
-                _give(listener, [_event("ready", f"{_micros(now)}-0", {})], now)
+                _give(listener, [_event("ready", {}), _mark(now)], now)
             else:
                 await self._catch_up(listener, last_event_id, now)
         except BaseException:
             self.leave(listener)
             raise
         return listener
+
+    def sign_of_life(self) -> bytes:
+        """For a listener that has been given nothing for a while: where it would go on now."""
+        return b":\n\n" if self._told_until is None else _mark(self._told_until)
 
     def leave(self, listener: Listener) -> None:
         """Listen no more."""
@@ -97,22 +105,23 @@ class Hub:
 
     async def _catch_up(self, listener: Listener, last_event_id: str, now: datetime) -> None:
         since = _moment(last_event_id)
+        ready = _event("ready", {})
         if since is None or not timedelta() <= now - since + _LOOK_BACK <= _PAST_MAX:
-            _give(listener, [_gap(now, 0)], now)
+            _give(listener, [ready, _gap(), _mark(now)], now)
             return
         past = await self._changes_since(since)
-        wanted = [change for change in past.jobs if listener.wants.job(change)]
-        events = [self._job_event(change, past.looked_at, number) for number, change in enumerate(wanted, 1)]
-        if past.more:
-            events.append(_gap(past.looked_at, len(wanted) + 1))
-        _give(listener, [_event("ready", f"{_micros(since)}-0", {}), *events], past.looked_at)
+        events = [self._job_event(change) for change in past.jobs if listener.wants.job(change)]
+        if past.more or len(events) > _CAUGHT_UP_MAX:
+            events = [_gap()]
+        _give(listener, [ready, *events, _mark(past.looked_at)], past.looked_at)
 
     async def _changes_since(self, since: datetime) -> Changes:
         """The same answer for all who ask at about the same time for about the same past."""
         rounded = since - (since - _EPOCH) % _PAST_SHARED
         async with self._past_lock:
             kept = self._past.get(rounded)
-            if kept is None or time.monotonic() > kept[0]:
+            # It must reach to the last look: what was told since then is told to this one too.
+            if kept is None or time.monotonic() > kept[0] or kept[1].looked_at <= (self._since or rounded):
                 self._past = {at: told for at, told in self._past.items() if time.monotonic() <= told[0]}
                 found = await self._app.store.changes(rounded - _LOOK_BACK, _LOOK_MAX)
                 kept = self._past[rounded] = time.monotonic() + _PAST_SECONDS, found
@@ -122,13 +131,15 @@ class Hub:
 
     async def _started(self) -> datetime:
         """Look, if nobody did; the moment from which on changes are told."""
-        if self._looking is None or self._looking.done() or self._since is None:
-            # What changed just before is no news: a look back will see it again.
-            known = await self._app.store.changes(await self._app.store.now() - _LOOK_BACK, _LOOK_MAX)
-            self._since, self._told = known.looked_at, _signatures(known)
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look_on())
-        return self._since
+        async with self._starting:
+            if self._looking is None or self._looking.done() or self._since is None:
+                # What changed just before is no news: a look back will see it again.
+                known = await self._app.store.changes(await self._app.store.now() - _LOOK_BACK, _LOOK_MAX)
+                self._since, self._told = known.looked_at, _signatures(known)
+                self._told_until = known.looked_at
+                if self._looking is None or self._looking.done():
+                    self._looking = asyncio.create_task(self._look_on())
+            return self._since
 
     async def _look_on(self) -> None:
         took = 0.0
@@ -152,55 +163,58 @@ class Hub:
         found = await self._app.store.changes(self._since - _LOOK_BACK, _LOOK_MAX)
         told = _signatures(found)
         news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
-        self._since, self._told, self._number = found.looked_at, told, 0
+        self._since, self._told = found.looked_at, told
         await self._tell(news, found)
         now = time.monotonic()
         if now - self._queues_at >= _QUEUES_SECONDS and any(wants.queues for wants in self._listeners.wants):
             self._queues_at = now
             await self._look_at_queues(found.looked_at)
+        self._told_until = found.looked_at
         if now - self._tokens_at >= _TOKENS_SECONDS:
             self._tokens_at = now
             await self._check_tokens()
 
     async def _tell(self, news: Sequence[JobChange], found: Changes) -> None:
-        numbered = {change.id: (number, change) for number, change in enumerate(news, 1)}
-        made: dict[int, bytes] = {}
-        self._number = len(news) + 1
-        gap = _gap(found.looked_at, self._number)
-        for wants in self._listeners.wants if news or found.more else ():
+        by_id = {change.id: change for change in news}
+        made: dict[JobId, bytes] = {}
+        mark, gap = _mark(found.looked_at), self._gap_due(found.more)
+        for wants in self._listeners.wants if news or gap else ():
             # Those who want one job are many, and each wants another: they are not compared with every change.
-            likely = (
-                numbered.values() if wants.job_id is None else [numbered[i] for i in {wants.job_id} & numbered.keys()]
-            )
+            likely = by_id.values() if wants.job_id is None else [by_id[i] for i in {wants.job_id} & by_id.keys()]
             events = []
-            for number, change in likely:
+            for change in likely:
                 if wants.job(change):
-                    if number not in made:
-                        made[number] = self._job_event(change, found.looked_at, number)
-                    events.append(made[number])
-            if found.more:
-                events.append(gap)
+                    if change.id not in made:
+                        made[change.id] = self._job_event(change)
+                    events.append(made[change.id])
+            if gap:
+                events.append(_gap())
             if events:
-                await self._listeners.give(wants, events, gap)
+                await self._listeners.give(wants, [*events, mark], _gap() + mark)
             else:
                 await asyncio.sleep(0)
 
-    def _job_event(self, change: JobChange, at: datetime, number: int) -> bytes:
-        return _event("job", f"{_micros(at)}-{number}", change_shape(change, self._app.redact))
+    def _gap_due(self, more: bool) -> bool:
+        """Whether to tell of a gap: all who hear of it read again what they show, so not at every look."""
+        self._gap_owed = self._gap_owed or more
+        if not self._gap_owed or time.monotonic() - self._gap_at < _GAP_SECONDS:
+            return False
+        self._gap_owed, self._gap_at = False, time.monotonic()
+        return True
+
+    def _job_event(self, change: JobChange) -> bytes:
+        return _event("job", change_shape(change, self._app.redact))
 
     async def _look_at_queues(self, at: datetime) -> None:
         queues = {queue.name: queue_shape(queue) for queue in await self._app.store.queues()}
         changed = [queues.get(name) or _empty(name) for name in sorted(queues.keys() | self._queues.keys())]
         changed = [shape for shape in changed if not _same(shape, self._queues.get(shape["name"]))]
         self._queues = queues
-        made = {}
-        for shape in changed:
-            self._number += 1
-            made[shape["name"]] = _event("queue", f"{_micros(at)}-{self._number}", shape)
+        made = {shape["name"]: _event("queue", shape) for shape in changed}
         for wants in self._listeners.wants if made else ():
             events = [event for name, event in made.items() if wants.queues and wants.queue in (None, name)]
             if events:
-                await self._listeners.give(wants, events, _gap(at, self._number))
+                await self._listeners.give(wants, events, _gap() + _mark(at))
 
     async def _check_tokens(self) -> None:
         """A token that was revoked or has expired listens no more."""
@@ -215,7 +229,7 @@ class Hub:
 
 
 def _give(listener: Listener, events: Sequence[bytes], at: datetime) -> None:
-    listener.give(batches(events), _gap(at, len(events)))
+    listener.give(batches(events), _gap() + _mark(at))
 
 
 def _signatures(found: Changes) -> dict[JobId, tuple[Any, ...]]:
@@ -232,13 +246,19 @@ def _empty(name: str) -> Shape:
     return {"name": name, "paused": False, "ready": 0, "delayed": 0, "processing": 0, "oldestReadySeconds": None}
 
 
-def _event(kind: str, event_id: str, data: Shape) -> bytes:
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), kind.encode(), orjson.dumps(data))
+def _event(kind: str, data: Shape) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(data))
 
 
-def _gap(at: datetime, number: int) -> bytes:
+def _gap() -> bytes:
     """There was more than fits: whoever shows something should read it again."""
-    return _event("gap", f"{_micros(at)}-{number}", {})
+    return _event("gap", {})
+
+
+def _mark(at: datetime) -> bytes:
+    """Everything up to then has been told: where a client goes on. Apart from the events, so that one who is cut off
+    among them hears them again."""
+    return b"id: %d\n\n" % _micros(at)
 
 
 def _micros(moment: datetime) -> int:
@@ -247,4 +267,4 @@ def _micros(moment: datetime) -> int:
 
 def _moment(event_id: str) -> datetime | None:
     found = _ID.fullmatch(event_id)
-    return _EPOCH + timedelta(microseconds=int(found[1])) if found else None
+    return _EPOCH + timedelta(microseconds=int(found[0])) if found else None

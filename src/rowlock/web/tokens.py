@@ -36,6 +36,10 @@ class Tokens:
             return None
         return found[0]
 
+    def remembered(self, token: str) -> bool:
+        """Whether it was good when it was last looked up, however long ago."""
+        return digest(token) in self._known
+
     async def look_up(self, store: Store, token: str) -> TokenRecord | None:
         """The record of a good token, from the store; those who ask for the same one at once share the question."""
         if not token.startswith(PREFIX) or len(token) > LENGTH_MAX:
