@@ -61,6 +61,7 @@ class RequestState(StrEnum):
 class RequestAnswer:
     state: RequestState
     job_id: JobId  # reserved for the job that it enqueues: the same at every try
+    begun_at: datetime  # by the store's clock: names the try that does it, or did
     status: int | None = None  # of the answer, where it is known
     body: str | None = None
 

@@ -342,14 +342,22 @@ class Store(Protocol):
 
         Of callers at the same time one gets NEW. One that was begun longer ago than `stale_seconds` and not ended is
         BROKEN_OFF for one caller, which takes it, with the job id that it was first given. After `keep_seconds` the key
-        is NEW again. A key that was used with another fingerprint is OTHER.
+        is NEW again. A key that was used with another fingerprint is OTHER. Whoever takes it gets a `begun_at` that no
+        try before had, even where the clock stands still.
         """
 
-    async def end_request(self, key: str, status: int, body: str) -> None:
-        """Keep the answer of a request that was begun; a key that is not known any more is left alone."""
+    async def end_request(self, key: str, begun_at: datetime, status: int, body: str) -> None:
+        """Keep the answer of the request that was begun at this moment.
 
-    async def release_request(self, key: str) -> None:
-        """How it ended is not known: let the next try take it at once, as BROKEN_OFF. One that was ended stays."""
+        One that another try has taken over since, or that was ended, stays as it is; a key that is not known any more
+        is left alone.
+        """
+
+    async def release_request(self, key: str, begun_at: datetime) -> None:
+        """How it ended is not known: let the next try take it at once, as BROKEN_OFF.
+
+        One that another try has taken over since, or that was ended, stays as it is.
+        """
 
     async def prune_access(self, days: float, limit: int) -> int:
         """Remove up to `limit` requests past their time, and tokens that ended longer ago; count both."""

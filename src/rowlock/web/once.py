@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import re
 from contextlib import suppress
+from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,11 +55,11 @@ class Once:
         )
         if known.state in (RequestState.NEW, RequestState.BROKEN_OFF):
             scope[RESERVED] = known
-            await self._first(key, scope, receive, send)
+            await self._first(key, known.begun_at, scope, receive, send)
         else:
             await _again(known)(scope, receive, send)
 
-    async def _first(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _first(self, key: str, begun_at: datetime, scope: Scope, receive: Receive, send: Send) -> None:
         """Do it, and keep the answer before it goes out."""
         start: Message = {}
         parts: list[bytes] = []
@@ -72,7 +73,7 @@ class Once:
             if message.get("more_body", False):
                 return
             body = b"".join(parts)
-            await self._keep(key, start["status"], body)
+            await self._keep(key, begun_at, start["status"], body)
             await send(start)
             await send({"type": "http.response.body", "body": body})
 
@@ -81,18 +82,18 @@ class Once:
         except BaseException:
             with suppress(TimeoutError):  # a store that stands still is not waited for: the next try looks first
                 async with asyncio.timeout(_RELEASE_SECONDS):
-                    await self._app.store.release_request(key)
+                    await self._app.store.release_request(key, begun_at)
             raise
 
-    async def _keep(self, key: str, status: int, body: bytes) -> None:
+    async def _keep(self, key: str, begun_at: datetime, status: int, body: bytes) -> None:
         """Keep the answer, or let the next try find out what came of this one."""
         store = self._app.store
         try:
             if status < 500 and status not in _FORGOTTEN and len(body) <= _KEPT_BYTES_MAX:
-                await store.end_request(key, status, body.decode())
+                await store.end_request(key, begun_at, status, body.decode())
             else:
                 # A store that failed may have recorded the job all the same: the next try looks for it first.
-                await store.release_request(key)
+                await store.release_request(key, begun_at)
         except StoreError as error:
             # What was done is done: the answer goes out all the same, and the key is taken over when it is stale.
             logs.get().warning("http.answer_not_kept", reason=self._app.redact.text(str(error)))

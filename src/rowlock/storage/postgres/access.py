@@ -60,14 +60,14 @@ class Access:
         self, key: str, fingerprint: str, job_id: JobId, *, keep_seconds: float, stale_seconds: float
     ) -> RequestAnswer:
         asked = (key, fingerprint, job_id, keep_seconds, stale_seconds, self._now)
-        ((state, reserved, status, body),) = await self._connections.fetch("begin_request", *asked)
-        return RequestAnswer(RequestState(state), reserved, status, body)
+        ((state, *known),) = await self._connections.fetch("begin_request", *asked)
+        return RequestAnswer(RequestState(state), *known)
 
-    async def end_request(self, key: str, status: int, body: str) -> None:
-        await self._connections.fetch("end_request", key, status, body)
+    async def end_request(self, key: str, begun_at: datetime, status: int, body: str) -> None:
+        await self._connections.fetch("end_request", key, begun_at, status, body)
 
-    async def release_request(self, key: str) -> None:
-        await self._connections.fetch("release_request", key)
+    async def release_request(self, key: str, begun_at: datetime) -> None:
+        await self._connections.fetch("release_request", key, begun_at)
 
     async def prune_access(self, days: float, limit: int) -> int:
         return int(await self._connections.value("prune_access", days, limit, self._now))

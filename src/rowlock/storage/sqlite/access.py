@@ -65,12 +65,13 @@ class Access(Worked):
         kept, stale = duration_micros(keep_seconds), duration_micros(stale_seconds)
         return await self._write(lambda connection, now: _begin_request(connection, now, asked, kept, stale))
 
-    async def end_request(self, key: str, status: int, body: str) -> None:
-        ending = {"key": key, "status": status, "body": body}
+    async def end_request(self, key: str, begun_at: datetime, status: int, body: str) -> None:
+        ending = {"key": key, "begun_at": micros(begun_at), "status": status, "body": body}
         await self._write(lambda connection, now: run(connection, "end_request", ending))
 
-    async def release_request(self, key: str) -> None:
-        await self._write(lambda connection, now: run(connection, "release_request", {"key": key}))
+    async def release_request(self, key: str, begun_at: datetime) -> None:
+        releasing = {"key": key, "begun_at": micros(begun_at)}
+        await self._write(lambda connection, now: run(connection, "release_request", releasing))
 
     async def prune_access(self, days: float, limit: int) -> int:
         age = duration_micros(days * _DAY_SECONDS)
@@ -100,16 +101,17 @@ def _begin_request(
 ) -> RequestAnswer:
     state, job_id = RequestState.NEW, asked["job_id"]
     if found := run(connection, "request", {"key": asked["key"], "now": now}):
-        fingerprint, job_id, begun_at, status, body = found[0]
+        fingerprint, job_id, begun_at, released, status, body = found[0]
         if fingerprint != asked["fingerprint"]:
-            return RequestAnswer(RequestState.OTHER, job_id)
+            return RequestAnswer(RequestState.OTHER, job_id, moment(begun_at))
         if status is not None:
-            return RequestAnswer(RequestState.DONE, job_id, status, body)
-        if begun_at >= now - stale:
-            return RequestAnswer(RequestState.RUNNING, job_id)
+            return RequestAnswer(RequestState.DONE, job_id, moment(begun_at), status, body)
+        if not released and begun_at >= now - stale:
+            return RequestAnswer(RequestState.RUNNING, job_id, moment(begun_at))
         state = RequestState.BROKEN_OFF
-    run(connection, "begin_request", {**asked, "job_id": job_id, "now": now, "expires_at": now + kept})
-    return RequestAnswer(state, job_id)
+    taking = {**asked, "job_id": job_id, "now": now, "expires_at": now + kept}
+    ((begun_at,),) = run(connection, "begin_request", taking)
+    return RequestAnswer(state, job_id, moment(begun_at))
 
 
 def _prune(connection: apsw.Connection, now: int, before: int, limit: int) -> int:

@@ -16,7 +16,8 @@ CREATE TABLE rowlock.requests (
     key         text PRIMARY KEY,
     fingerprint text NOT NULL,              -- of what was asked under this key
     job_id      uuid NOT NULL,              -- reserved for the job that it enqueues
-    begun_at    timestamptz NOT NULL,       -- -infinity: broken off for sure
+    begun_at    timestamptz NOT NULL,       -- names the try that does it: another one at every take-over
+    released    boolean NOT NULL DEFAULT false, -- broken off for sure
     expires_at  timestamptz NOT NULL,
     status      integer,                    -- of the answer; null: not ended
     body        text
@@ -27,13 +28,14 @@ CREATE INDEX requests_in_time ON rowlock.requests (expires_at);
 CREATE FUNCTION rowlock.begin_request(
     _key text, _fingerprint text, _job_id uuid, _keep_seconds double precision, _stale_seconds double precision,
     _now timestamptz
-) RETURNS TABLE (state text, job_id text, status integer, body text)
+) RETURNS TABLE (state text, job_id text, begun_at timestamptz, status integer, body text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     clock timestamptz := coalesce(_now, clock_timestamp());
     ends  timestamptz := clock + _keep_seconds * interval '1 second';
+    begun timestamptz;
     held  rowlock.requests;
     said  text;
 BEGIN
@@ -41,23 +43,27 @@ BEGIN
     INSERT INTO rowlock.requests AS r (key, fingerprint, job_id, begun_at, expires_at)
     VALUES (_key, _fingerprint, _job_id, clock, ends)
     ON CONFLICT (key) DO UPDATE
-    SET fingerprint = excluded.fingerprint, job_id = excluded.job_id, begun_at = excluded.begun_at,
-        expires_at = excluded.expires_at, status = NULL, body = NULL
-    WHERE r.expires_at <= clock;
+    SET fingerprint = excluded.fingerprint, job_id = excluded.job_id,
+        begun_at = greatest(excluded.begun_at, r.begun_at + interval '1 microsecond'),
+        released = false, expires_at = excluded.expires_at, status = NULL, body = NULL
+    WHERE r.expires_at <= clock
+    RETURNING r.begun_at INTO begun;
     IF FOUND THEN
-        RETURN QUERY SELECT 'new', _job_id::text, NULL::integer, NULL::text;
+        RETURN QUERY SELECT 'new', _job_id::text, begun, NULL::integer, NULL::text;
         RETURN;
     END IF;
     SELECT * INTO held FROM rowlock.requests r WHERE r.key = _key;
     said := CASE
         WHEN held.fingerprint <> _fingerprint THEN 'other'
         WHEN held.status IS NOT NULL THEN 'done'
-        WHEN held.begun_at < clock - _stale_seconds * interval '1 second' THEN 'broken_off'
+        WHEN held.released OR held.begun_at < clock - _stale_seconds * interval '1 second' THEN 'broken_off'
         ELSE 'running' END;
+    begun := held.begun_at;
     IF said = 'broken_off' THEN
-        UPDATE rowlock.requests r SET begun_at = clock, expires_at = ends WHERE r.key = _key;
+        begun := greatest(clock, begun + interval '1 microsecond');
+        UPDATE rowlock.requests r SET begun_at = begun, released = false, expires_at = ends WHERE r.key = _key;
     END IF;
-    RETURN QUERY SELECT said, held.job_id::text, CASE said WHEN 'done' THEN held.status END,
+    RETURN QUERY SELECT said, held.job_id::text, begun, CASE said WHEN 'done' THEN held.status END,
                         CASE said WHEN 'done' THEN held.body END;
 END $$;
 

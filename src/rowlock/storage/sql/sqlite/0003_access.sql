@@ -16,7 +16,8 @@ CREATE TABLE requests (
     key         TEXT    NOT NULL PRIMARY KEY,
     fingerprint TEXT    NOT NULL,                -- of what was asked under this key
     job_id      TEXT    NOT NULL,                -- reserved for the job that it enqueues
-    begun_at    INTEGER NOT NULL,                -- 0: broken off for sure
+    begun_at    INTEGER NOT NULL,                -- names the try that does it: another one at every take-over
+    released    INTEGER NOT NULL DEFAULT 0,      -- 1: broken off for sure
     expires_at  INTEGER NOT NULL,
     status      INTEGER,                         -- of the answer; NULL: not ended
     body        TEXT

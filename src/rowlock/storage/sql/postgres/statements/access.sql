@@ -23,13 +23,13 @@ UPDATE rowlock.tokens SET last_used_at = coalesce($2::timestamptz, clock_timesta
 WHERE id = ANY (ARRAY(SELECT id FROM rowlock.tokens WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE))
 
 -- name: begin_request
-SELECT state, job_id, status, body FROM rowlock.begin_request($1, $2, $3::uuid, $4, $5, $6)
+SELECT state, job_id, begun_at, status, body FROM rowlock.begin_request($1, $2, $3::uuid, $4, $5, $6)
 
 -- name: end_request
-UPDATE rowlock.requests SET status = $2, body = $3 WHERE key = $1 AND status IS NULL
+UPDATE rowlock.requests SET status = $3, body = $4 WHERE key = $1 AND begun_at = $2::timestamptz AND status IS NULL
 
 -- name: release_request
-UPDATE rowlock.requests SET begun_at = '-infinity' WHERE key = $1 AND status IS NULL
+UPDATE rowlock.requests SET released = true WHERE key = $1 AND begun_at = $2::timestamptz AND status IS NULL
 
 -- name: prune_access
 WITH clock AS (

@@ -17,20 +17,22 @@ UPDATE tokens SET revoked_at = coalesce(revoked_at, :now) WHERE id = :id RETURNI
 UPDATE tokens SET last_used_at = ? WHERE id = ?
 
 -- name: request
-SELECT fingerprint, job_id, begun_at, status, body FROM requests WHERE key = :key AND expires_at > :now
+SELECT fingerprint, job_id, begun_at, released, status, body FROM requests WHERE key = :key AND expires_at > :now
 
 -- name: begin_request
 INSERT INTO requests (key, fingerprint, job_id, begun_at, expires_at)
 VALUES (:key, :fingerprint, :job_id, :now, :expires_at)
 ON CONFLICT (key) DO UPDATE SET
-    fingerprint = excluded.fingerprint, job_id = excluded.job_id, begun_at = excluded.begun_at,
+    fingerprint = excluded.fingerprint, job_id = excluded.job_id,
+    begun_at = max(excluded.begun_at, requests.begun_at + 1), released = 0,
     expires_at = excluded.expires_at, status = NULL, body = NULL
+RETURNING begun_at
 
 -- name: end_request
-UPDATE requests SET status = :status, body = :body WHERE key = :key AND status IS NULL
+UPDATE requests SET status = :status, body = :body WHERE key = :key AND begun_at = :begun_at AND status IS NULL
 
 -- name: release_request
-UPDATE requests SET begun_at = 0 WHERE key = :key AND status IS NULL
+UPDATE requests SET released = 1 WHERE key = :key AND begun_at = :begun_at AND status IS NULL
 
 -- name: prune_requests
 DELETE FROM requests WHERE key IN (
