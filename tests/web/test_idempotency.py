@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rowlock.storage.access import Role
 from web.conftest import MakeSite
 from web.site import Site, problem
 
@@ -86,6 +87,91 @@ async def test_a_request_that_failed_before_it_began_is_done_the_next_time(site:
     problem(await send(site, "k"), 503, "store_unavailable")
     assert (await send(site, "k")).status_code == 201
     assert await count(site) == 1
+
+
+async def test_a_request_that_took_too_long_is_not_given_away_while_its_job_is_on_its_way(
+    make_site: MakeSite, clock: Any
+) -> None:
+    site = await make_site(http_request_seconds=0.4)
+    store = site.app.store
+    with store.stalled("enqueue"):
+        arrived = store.next("enqueue stalled")
+        before = asyncio.create_task(site.app.enqueue("ping"))
+        await arrived
+        late = asyncio.create_task(send(site, "k"))  # its job waits for the next batch
+        await store.next("begin_request")
+        beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
+        problem(await late, 504, "timeout")
+        problem(await send(site, "k"), 409, "idempotency_in_progress")
+    await asyncio.gather(before, *beside)
+    problem(await send(site, "k"), 409, "idempotency_in_progress")
+    clock.advance(site.app.settings.http_request_seconds * 2 + 1)
+    again = await send(site, "k")
+    assert again.status_code == 201
+    assert (await send(site, "k")).json() == again.json()
+    assert await count(site) == 7
+
+
+async def test_a_request_that_failed_is_given_to_the_next_try_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("rowlock.desk.Desk.enqueue", fail)
+        problem(await send(site, "k"), 500, "internal_error")
+    assert (await send(site, "k")).status_code == 201
+
+
+async def fail(*args: Any, **options: Any) -> None:
+    raise ZeroDivisionError
+
+
+async def rows(site: Site, clock: Any) -> int:
+    """How many requests are recorded; they are gone then."""
+    clock.advance(site.app.settings.http_idempotency_hours * 3_600 + 1)
+    return int(await site.app.store.prune_access(90, 1_000))
+
+
+@pytest.mark.parametrize(
+    ("token", "path", "status", "code"),
+    [
+        ("viewer", ENQUEUE, 403, "forbidden"),
+        ("operator", "/api/admin/queue/prune", 403, "forbidden"),
+        ("acme", "/api/v1/queues/default/pause", 403, "company_scope"),
+        ("admin", "/nope", 404, "not_found"),
+        ("admin", f"{ENQUEUE}/", 404, "not_found"),
+        ("admin", "/api/v1/queue/stats", 405, "method_not_allowed"),
+        ("admin", "/healthz", 405, "method_not_allowed"),
+    ],
+)
+@pytest.mark.parametrize("key", ["k", "x" * 201])
+async def test_a_request_that_is_not_taken_is_not_recorded(
+    site: Site, clock: Any, token: str, path: str, status: int, code: str, key: str
+) -> None:
+    await site.add_token("acme", Role.ADMIN, "acme")
+    problem(await send(site, key, path=path, token=token), status, code)
+    assert await rows(site, clock) == 0
+
+
+async def test_a_request_that_is_taken_is_recorded(site: Site, clock: Any) -> None:
+    await send(site, "k")
+    await send(site, "l", {}, "/api/v1/queues/default/pause")
+    assert await rows(site, clock) == 2
+
+
+async def test_that_a_caller_may_not_is_not_kept(site: Site) -> None:
+    await site.add_token("acme", Role.OPERATOR, "acme")
+    for _ in range(2):
+        answer = await send(site, "k", {"type": "ping", "companyId": "globex"}, token="acme")
+        assert answer.status_code == 403
+        assert "idempotency-replayed" not in answer.headers
+
+
+async def test_a_job_that_is_not_there_is_kept(site: Site) -> None:
+    path = "/api/v1/queue/00000000-0000-7000-8000-000000000000/retry"
+    first, again = [await send(site, "k", {}, path) for _ in range(2)]
+    problem(again, 404, "job_not_found")
+    assert again.json() == first.json()
+    assert again.headers["idempotency-replayed"] == "true"
 
 
 async def test_a_key_is_forgotten_in_time(make_site: MakeSite, clock: Any) -> None:

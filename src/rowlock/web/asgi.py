@@ -8,10 +8,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rowlock.app import Rowlock
@@ -19,9 +21,9 @@ from rowlock.errors import RowlockError, StoreError
 from rowlock.observe import logs
 from rowlock.web import admin, events, fleet, jobs, probes
 from rowlock.web.body import Body
-from rowlock.web.guard import Guard, Viewer
+from rowlock.web.guard import Guard, Needs, Viewer
 from rowlock.web.hub import Hub
-from rowlock.web.once import Once
+from rowlock.web.once import Find, Once
 from rowlock.web.openapi import describe
 from rowlock.web.origins import Origins
 from rowlock.web.problem import Problem, problem_of
@@ -41,7 +43,8 @@ class Api:
         settings = app.settings
         self.hub = Hub(app)
         self.routes = _routes(app, self.hub)
-        self._guard = Guard(Body(Once(self.routes, app), settings), app)
+        once = Once(self.routes, app, _posts(self.routes))
+        self._guard = Guard(Body(once, settings), app)
         self._outside: ASGIApp = Shield(self._guard, settings.http_request_seconds, app.redact)
         origins = [origin.strip() for origin in settings.http_cors_origins.split(",") if origin.strip()]
         if origins:
@@ -91,6 +94,22 @@ def _routes(app: Rowlock, hub: Hub) -> FastAPI:
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _http)
     return api
+
+
+def _posts(api: FastAPI) -> Find:
+    """Finds what the route that takes a POST asks of its caller."""
+    posts = [
+        (route, dependency.call)
+        for route in api.router.routes
+        if isinstance(route, APIRoute) and "POST" in (route.methods or ())
+        for dependency in route.dependant.dependencies
+        if isinstance(dependency.call, Needs)
+    ]
+
+    def find(scope: Scope) -> Needs | None:
+        return next((needs for route, needs in posts if route.matches(scope)[0] is Match.FULL), None)
+
+    return find
 
 
 async def _ours(request: Request, error: Exception) -> Response:

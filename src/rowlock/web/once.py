@@ -1,7 +1,8 @@
 """Idempotency-Key: a POST that is sent again with the same key is answered again, not done again.
 
 A job that such a request enqueues gets its id before anything else happens. When the server dies between the job's
-commit and the answer, the next try finds the job under that id; it cannot make a second one.
+commit and the answer, the next try finds the job under that id; it cannot make a second one. Keys are recorded only of
+requests that a route takes, from callers who may ask there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
@@ -22,29 +24,32 @@ from rowlock.ids import uuid7
 from rowlock.observe import logs
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.web.answer import JSON
-from rowlock.web.guard import CALLER, Caller
+from rowlock.web.guard import CALLER, Caller, Needs
 from rowlock.web.problem import MEDIA_TYPE, Problem
 
 RESERVED = "rowlock.request"
 _KEY = re.compile(r"[!-~]{1,200}")
 _KEPT_BYTES_MAX = 262_144
 _RELEASE_SECONDS = 2.0
-_FORGOTTEN = (401, 403, 408, 415, 429)  # such an answer says nothing about the request itself
+_FORGOTTEN = (401, 403, 405, 408, 415, 429)  # such an answer says nothing about the request itself
+
+Find = Callable[[Scope], Needs | None]  # what the route that takes a request asks of its caller; None: no route does
 
 
 class Once:
     """Answers a repeated request from what was kept of the first."""
 
-    def __init__(self, inner: ASGIApp, app: Rowlock) -> None:
+    def __init__(self, inner: ASGIApp, app: Rowlock, find: Find) -> None:
         self._inner = inner
         self._app = app
+        self._find = find
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = _header(scope) if scope["method"] == "POST" and CALLER in scope else None
-        if given is None:
+        given = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+        if not given or not await self._is_taken(scope):
             await self._inner(scope, receive, send)
             return
-        key, fingerprint = _identity(scope, given)
+        key, fingerprint = _identity(scope, _checked(given))
         settings, store = self._app.settings, self._app.store
         known = await store.begin_request(
             key,
@@ -58,6 +63,19 @@ class Once:
             await self._first(key, known.begun_at, scope, receive, send)
         else:
             await _again(known)(scope, receive, send)
+
+    async def _is_taken(self, scope: Scope) -> bool:
+        """Whether a route takes this POST, and from this caller: else there is nothing to do once."""
+        if scope["method"] != "POST" or CALLER not in scope:
+            return False
+        needs = self._find(scope)
+        if needs is None:
+            return False
+        try:
+            await needs(Request(scope))
+        except Problem:
+            return False
+        return True
 
     async def _first(self, key: str, begun_at: datetime, scope: Scope, receive: Receive, send: Send) -> None:
         """Do it, and keep the answer before it goes out."""
@@ -79,8 +97,10 @@ class Once:
 
         try:
             await self._inner(scope, receive, keep)
-        except BaseException:
-            with suppress(TimeoutError):  # a store that stands still is not waited for: the next try looks first
+        except Exception:
+            # One that was cancelled is not released: its job may be on its way still, with those of others. It is taken
+            # over when it is stale. Nor is a store waited for that stands still or fails.
+            with suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(_RELEASE_SECONDS):
                     await self._app.store.release_request(key, begun_at)
             raise
@@ -116,12 +136,9 @@ def _again(known: RequestAnswer) -> Response:
     return Response(known.body, known.status, headers, media_type)
 
 
-def _header(scope: Scope) -> str | None:
-    found = [value for name, value in scope["headers"] if name == b"idempotency-key"]
-    if not found:
-        return None
-    key: str = found[0].decode("latin-1").strip()
-    if len(found) > 1 or not _KEY.fullmatch(key):
+def _checked(given: list[bytes]) -> str:
+    key = given[0].decode("latin-1").strip()
+    if len(given) > 1 or not _KEY.fullmatch(key):
         raise Problem("validation_failed", "Idempotency-Key must be one text of 1 to 200 ASCII characters, no spaces")
     return key
 
