@@ -5,9 +5,12 @@ HTTP routes and commands are thin skins of it; `rowlock.client.Client` is the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from rowlock.app import Rowlock
 from rowlock.errors import (
@@ -38,7 +41,16 @@ from rowlock.storage.reliability import FailureFilter, Tick
 
 MATCHED_MAX = 1_000_000  # how far matching jobs are counted
 OWN_COUNT_MAX = 10_000  # how far one company's jobs are counted
-_BATCH = 500
+_BATCH = 100  # whole records are read for their ids: few at a time, they may be large
+_BULK_SECONDS = 20.0  # then the caller goes on with the next call
+_FIRST_STEP = 50
+_LARGE_BYTES = 65_536
+_PAGE_BYTES = 1_048_576  # of payloads and results in one page; one that is larger comes alone
+
+
+class _Batch(NamedTuple):
+    ids: list[JobId]
+    cursor: str | None
 
 
 class Desk:
@@ -70,7 +82,7 @@ class Desk:
 
         With a `reserved` id (see begin_request), a second try finds the job of the first.
         """
-        self._check_company(company_id, payload or {})
+        self._check_company(company_id, payload or {}, limit_key)
         app, company = self._app, self._company_id or company_id
         options = Options(queue, priority, delay_seconds, at, max_attempts, company, unique, limit_key)
         (new,) = app.engine.enqueuer.prepare_many([(type, {} if payload is None else payload)], options)
@@ -115,7 +127,8 @@ class Desk:
 
     async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
         """One job, whole; its secrets only when `raw`."""
-        return job_shape(await self._found(job_id), None if raw else self._app.redact)
+        record = await self._found(job_id)
+        return job_shape(record, None) if raw else (await self._shaped([record]))[0]
 
     async def jobs(
         self,
@@ -129,8 +142,9 @@ class Desk:
     ) -> Shape:
         """Jobs, newest first: {jobs, nextCursor}."""
         where = self._where(None if status is None else Status(status), type, queue, company_id)
-        page = await self._page(where, limit, cursor)
-        return {"jobs": [job_shape(job, self._app.redact) for job in page.jobs], "nextCursor": page.next_cursor}
+        page = await self._bounded(where, limit, cursor)
+        shapes = await self._shaped(page.jobs)
+        return {"jobs": shapes, "nextCursor": page.next_cursor}
 
     async def retry(self, job_id: JobId) -> Shape:
         """Queue a failed or cancelled job again, with fresh attempts."""
@@ -169,19 +183,18 @@ class Desk:
         where = self._where(Status.FAILED, type, queue, company_id, ids)
         if dry_run:
             return await self._dry(where, {"retried": 0, "conflicts": []})
-        retried, conflicts = 0, list[JobId]()
-        batches, following = await self._batches(where, limit, cursor)
-        for batch in batches:
-            done = await self._app.store.retry(JobFilter(Status.FAILED, ids=batch), len(batch))
-            retried += len(done.retried)
-            conflicts += done.conflicts
-        matched = sum(map(len, batches))
+        done, retried, conflicts = _Batch([], cursor), 0, list[JobId]()
+        matched = 0
+        async for done in self._batches(where, limit, cursor):
+            told = await self._app.store.retry(JobFilter(Status.FAILED, ids=done.ids), len(done.ids))
+            matched, retried = matched + len(done.ids), retried + len(told.retried)
+            conflicts += told.conflicts
         return {
             "dryRun": False,
             "matched": matched,
             "retried": retried,
             "conflicts": conflicts,
-            "nextCursor": following,
+            "nextCursor": done.cursor,
         }
 
     async def discard_dead(
@@ -199,12 +212,11 @@ class Desk:
         where = self._where(Status.FAILED, type, queue, company_id, ids)
         if dry_run:
             return await self._dry(where, {"discarded": 0})
-        discarded = 0
-        batches, following = await self._batches(where, limit, cursor)
-        for batch in batches:
-            discarded += len(await self._app.store.discard(JobFilter(Status.FAILED, ids=batch), len(batch)))
-        matched = sum(map(len, batches))
-        return {"dryRun": False, "matched": matched, "discarded": discarded, "nextCursor": following}
+        done, matched, discarded = _Batch([], cursor), 0, 0
+        async for done in self._batches(where, limit, cursor):
+            matched += len(done.ids)
+            discarded += len(await self._app.store.discard(JobFilter(Status.FAILED, ids=done.ids), len(done.ids)))
+        return {"dryRun": False, "matched": matched, "discarded": discarded, "nextCursor": done.cursor}
 
     async def stats(self) -> Shape:
         """How many jobs there are of each status; for all companies also what happened in the last hour."""
@@ -336,14 +348,14 @@ class Desk:
                     "missed": declared and declared.missed.value,
                     "paused": record is not None and record.paused_at is not None,
                     "nextAt": iso(next_at),
-                    "lastRun": run_shape(last[0]) if last else None,
+                    "lastRun": run_shape(last[0], app.redact) if last else None,
                 }
             )
         return {"schedules": shapes}
 
     async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
         """Runs of schedules, the latest first: {runs}."""
-        return {"runs": [run_shape(run) for run in await self._app.store.runs(name, limit)]}
+        return {"runs": [run_shape(run, self._app.redact) for run in await self._app.store.runs(name, limit)]}
 
     async def pause_schedule(self, name: str) -> Shape:
         """Let no tick of a schedule fire, on any machine."""
@@ -359,14 +371,20 @@ class Desk:
         await self._app.store.resume_schedule(name, next_at)
         return {"name": name, "paused": False, "nextAt": iso(next_at)}
 
-    async def run_schedule(self, name: str) -> Shape:
+    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
         """Run the job of a schedule now, out of turn."""
         schedule = self._schedule(name)
-        now = await self._app.store.now()
         job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **schedule.options)
-        receipt = await self._app.store.fire(Tick(name, now, None, now, job))
-        assert receipt is not None
-        return {"name": name, "jobId": receipt.job_id}
+        if reserved is not None:
+            job = job._replace(id=reserved.job_id)
+            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
+                return {"name": name, "jobId": job.id}
+        while True:
+            # A tick runs once, so two at the same moment are made different.
+            now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
+            receipt = await self._app.store.fire(Tick(name, now, None, now, job))
+            if receipt is not None:
+                return {"name": name, "jobId": receipt.job_id}
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -376,13 +394,15 @@ class Desk:
             return company_id
         return self._company_id if company_id in (None, self._company_id) else uuid7()
 
-    def _check_company(self, company_id: str | None, payload: dict[str, Any]) -> None:
+    def _check_company(self, company_id: str | None, payload: dict[str, Any], limit_key: str | None) -> None:
         """A handler goes by its payload: what is enqueued for one company may not name another there either."""
         if self._company_id is None:
             return
         named = [company_id, *(payload.get(name) for name in ("companyId", "company_id"))]
         if any(other not in (None, self._company_id) for other in named):
             raise CompanyMismatch(f"company {self._company_id!r} asks, and the job names another; nothing was enqueued")
+        if limit_key is not None:
+            raise CompanyMismatch("a limit key counts for all companies, and one asks; nothing was enqueued")
 
     def _where(
         self,
@@ -406,22 +426,43 @@ class Desk:
         except ValueError as error:
             raise BadCursor(str(error)) from None
 
+    async def _bounded(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
+        """A page that ends early where its jobs are large."""
+        jobs, size, step = list[JobRecord](), 0, _FIRST_STEP
+        while True:
+            page = await self._page(where, min(step, limit - len(jobs)), cursor)
+            for job in page.jobs:
+                size += _size(job)
+                if jobs and size > _PAGE_BYTES:
+                    return Page(jobs, jobs[-1].id)
+                jobs.append(job)
+            cursor = page.next_cursor
+            if cursor is None or len(jobs) >= limit:
+                return Page(jobs, cursor)
+            step = max(1, min(limit, (_PAGE_BYTES - size) * len(jobs) // max(size, 1)))
+
+    async def _shaped(self, jobs: Sequence[JobRecord]) -> list[Shape]:
+        """Their shapes; large ones in a thread: to look for secrets takes long, and others wait for this one."""
+
+        def shapes() -> list[Shape]:
+            return [job_shape(job, self._app.redact) for job in jobs]
+
+        return shapes() if sum(map(_size, jobs)) < _LARGE_BYTES else await asyncio.to_thread(shapes)
+
     async def _dry(self, where: JobFilter, nothing: Shape) -> Shape:
         matched = await self._app.store.count(where, MATCHED_MAX)
         return {"dryRun": True, "matched": matched, **nothing, "nextCursor": None}
 
-    async def _batches(self, where: JobFilter, limit: int, cursor: str | None) -> tuple[list[list[JobId]], str | None]:
-        """The ids of up to `limit` jobs that match, some at a time, and where to go on."""
-        batches, left = list[list[JobId]](), limit
-        while left > 0:
-            page = await self._page(where, min(_BATCH, left), cursor)
+    async def _batches(self, where: JobFilter, limit: int, cursor: str | None) -> AsyncIterator[_Batch]:
+        """The ids of up to `limit` jobs that match, some at a time, each time with where to go on; not for too long."""
+        until = time.monotonic() + _BULK_SECONDS
+        while limit > 0 and time.monotonic() < until:
+            page = await self._page(where, min(_BATCH, limit), cursor)
             cursor = page.next_cursor
-            if page.jobs:
-                batches.append([job.id for job in page.jobs])
-                left -= len(page.jobs)
+            yield _Batch([job.id for job in page.jobs], cursor)
+            limit -= len(page.jobs)
             if cursor is None:
-                break
-        return batches, cursor
+                return
 
     async def _queues(self) -> list[QueueRecord]:
         """Those that the store knows, and those of the application that are empty."""
@@ -447,6 +488,10 @@ class Desk:
     def _no_schedule(self, name: str) -> ScheduleNotFound:
         known = ", ".join(sorted(self._app.schedules)) or "none"
         return ScheduleNotFound(f"no schedule is called {name!r}; known: {known}")
+
+
+def _size(job: JobRecord) -> int:
+    return len(job.payload) + len(job.result or "")
 
 
 def _no_job(job_id: JobId) -> JobNotFound:

@@ -178,6 +178,9 @@ class Settings(BaseSettings):
     http_request_seconds: Annotated[float, Field(gt=0, le=3_600)] = _setting(
         "ROWLOCK_HTTP_REQUEST_SECONDS", 60.0, "how long an answer may take, except that of /api/v1/events"
     )
+    http_requests_max: Count = _setting(
+        "ROWLOCK_HTTP_REQUESTS_MAX", 1_000, "requests that are answered at once, listeners to events apart"
+    )
     http_requests_per_second: Count = _setting(
         "ROWLOCK_HTTP_REQUESTS_PER_SECOND", 5_000, "requests of one token, per process; more are asked to wait"
     )

@@ -49,7 +49,7 @@ def job_shape(job: JobRecord, redact: Redactor | None) -> Shape:
         "error": _text(job.error, redact),
         "companyId": job.company_id,
         "limitKey": job.limit_key,
-        "uniqueKey": job.unique_key,
+        "uniqueKey": None if job.unique_key is None else job.unique_key.replace("\x1f", "/"),
         "trace": job.trace,
     }
 
@@ -101,7 +101,7 @@ def queue_shape(queue: QueueRecord) -> Shape:
     }
 
 
-def run_shape(run: RunRecord) -> Shape:
+def run_shape(run: RunRecord, redact: Redactor) -> Shape:
     return {
         "name": run.name,
         "tick": iso(run.tick),
@@ -110,7 +110,7 @@ def run_shape(run: RunRecord) -> Shape:
         "enqueuedAt": iso(run.enqueued_at),
         "startedAt": iso(run.started_at),
         "endedAt": iso(run.ended_at),
-        "error": run.error,
+        "error": _text(run.error, redact),
     }
 
 

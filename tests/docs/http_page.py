@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 INTRODUCTION = Path(__file__).with_name("http_introduction.md").read_text()
 
 
+_ALWAYS = ("Idempotency-Key", "If-None-Match")  # the introduction has them
 _JOBS = {"JobTold": "a [job](#a-job)", "EnqueuedTold": "a [job](#a-job) and `created`"}
 
 
@@ -47,7 +48,7 @@ def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[s
     summary = operation["summary"]
     told = summary if summary.endswith("?") else f"{summary}."
     lines = [f"#### `{method.upper()} {path}`\n", f"{told} {operation.get('description', '')}".strip(), ""]
-    given = [_parameter(p) for p in operation.get("parameters", ()) if p["name"] != "Idempotency-Key"]
+    given = [_parameter(p) for p in operation.get("parameters", ()) if p["name"] not in _ALWAYS]
     if given:
         lines += ["| parameter | in | what it does |", "|---|---|---|", *given, ""]
     body = operation.get("requestBody")

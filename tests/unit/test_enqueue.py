@@ -59,7 +59,7 @@ def test_what_the_caller_says_comes_first() -> None:
     )
     assert (job.queue, job.priority, job.max_attempts, job.delay_seconds, job.available_at) == ("other", 1, 2, 3, at)
     assert (job.company_id, job.limit_key) == ("blue", "api:blue")
-    assert job.unique == UniqueKey("blue/k", 60, False, OnConflict.REJECT)
+    assert job.unique == UniqueKey("blue\x1fk", 60, False, OnConflict.REJECT)
 
 
 def test_a_job_of_unknown_type_has_the_settings() -> None:

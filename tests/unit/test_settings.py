@@ -54,6 +54,7 @@ TABLE: list[tuple[str, list[str], Any, str, Any]] = [
     ("http_header_bytes_max", ["ROWLOCK_HTTP_HEADER_BYTES_MAX"], 16_384, "2048", 2_048),
     ("http_header_seconds", ["ROWLOCK_HTTP_HEADER_SECONDS"], 10.0, "1", 1.0),
     ("http_request_seconds", ["ROWLOCK_HTTP_REQUEST_SECONDS"], 60.0, "5", 5.0),
+    ("http_requests_max", ["ROWLOCK_HTTP_REQUESTS_MAX"], 1_000, "10", 10),
     ("http_requests_per_second", ["ROWLOCK_HTTP_REQUESTS_PER_SECOND"], 5_000, "10", 10),
     ("http_guesses_per_minute", ["ROWLOCK_HTTP_GUESSES_PER_MINUTE"], 30, "5", 5),
     ("http_token_seconds", ["ROWLOCK_HTTP_TOKEN_SECONDS"], 2.0, "0", 0.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from web.site import Site, problem
 
 NOBODY = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
@@ -109,6 +111,20 @@ async def test_a_schedule_is_paused_resumed_and_run(site: Site) -> None:
         problem(await site.post(f"/api/v1/schedules/nobody/{verb}"), 404, "schedule_not_found")
 
 
+async def test_a_schedule_may_be_run_by_many_at_once(site: Site) -> None:
+    answers = await asyncio.gather(*(site.post("/api/v1/schedules/nightly/run") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["jobId"] for answer in answers}) == 20
+
+
+async def test_a_schedule_is_run_once_for_one_key(site: Site) -> None:
+    key = {"idempotency-key": "k"}
+    site.app.store.lose_reply("fire")
+    problem(await site.post("/api/v1/schedules/nightly/run", headers=key), 503, "store_unavailable")
+    run = (await site.post("/api/v1/schedules/nightly/run", headers=key)).json()
+    assert [job["id"] for job in (await site.get("/api/v1/queue")).json()["jobs"]] == [run["jobId"]]
+
+
 async def test_health_says_what_is_wrong(site: Site) -> None:
     await site.enqueue()
     told = (await site.get("/api/v1/health", "viewer")).json()
@@ -125,11 +141,16 @@ async def test_metrics_are_those_of_the_fleet(site: Site) -> None:
 
 
 async def test_ready_means_that_the_store_answers(site: Site) -> None:
-    assert (await site.get("/readyz", None)).json() == {"status": "ready"}
     site.app.store.refuse("check_schema")
     told = problem(await site.get("/readyz", None), 503, "not_ready")
     assert "postgres" not in str(told).lower()
     assert (await site.get("/healthz", None)).json() == {"status": "ok"}
+
+
+async def test_strangers_who_ask_whether_it_is_ready_cost_one_question(site: Site) -> None:
+    for _ in range(5):
+        assert (await site.get("/readyz", None)).json() == {"status": "ready"}
+    assert site.app.store.calls["check_schema"] == 1
 
 
 async def test_a_store_that_is_away_is_a_503_without_its_address(site: Site) -> None:

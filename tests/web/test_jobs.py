@@ -265,3 +265,30 @@ async def test_in_resilient_mode_a_job_runs_at_once(make_site: MakeSite) -> None
     assert (job["status"], job["created"]) == ("succeeded", True)
     told = problem(await site.post(ENQUEUE, {"type": "doomed"}), 422, "job_failed")
     assert "it never works" in told["detail"]
+
+
+async def test_a_page_of_large_jobs_ends_early(site: Site) -> None:
+    ids = [(await site.enqueue("open", payload={"a": "x" * 400_000}))["id"] for _ in range(5)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while len(seen) < 5:
+        page = (await site.get("/api/v1/queue", params={"limit": 1_000, **cursor})).json()
+        assert 0 < len(page["jobs"]) <= 2
+        seen += [job["id"] for job in page["jobs"]]
+        cursor = {"cursor": page["nextCursor"]}
+    assert seen == ids[::-1]
+
+
+async def test_many_small_jobs_come_in_one_page(site: Site) -> None:
+    await site.app.enqueue_many(("ping", {}) for _ in range(300))
+    page = (await site.get("/api/v1/queue?limit=250")).json()
+    assert len(page["jobs"]) == 250
+    rest = (await site.get("/api/v1/queue", params={"limit": 250, "cursor": page["nextCursor"]})).json()
+    assert (len(rest["jobs"]), rest["nextCursor"]) == (50, None)
+
+
+async def test_a_duplicate_comes_with_the_job_that_exists(site: Site) -> None:
+    first = await site.enqueue("once", payload={"number": 1})
+    told = problem(await site.post(ENQUEUE, {"type": "once", "payload": {"number": 1}}), 409, "duplicate_job")
+    assert told["existing"]["id"] == first["id"]
+    assert told["existing"]["status"] == "queued"

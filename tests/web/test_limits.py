@@ -202,7 +202,7 @@ async def test_a_body_byte_by_byte_is_not_waited_for(make_site: MakeSite) -> Non
 
 async def test_a_body_that_is_announced_and_never_sent_is_not_waited_for(make_site: MakeSite) -> None:
     site = await make_site(**QUICK)
-    for path in ("/api/v1/queue/enqueue", "/healthz", "/api/v1/events", "/nowhere"):
+    for path in ("/api/v1/queue/enqueue", "/api/v1/events", "/nowhere"):
         async with wire(site.port) as line:
             await line.send(head(site, "POST", path, content_type="application/json", content_length="100"))
             answer = await line.answer()
@@ -210,6 +210,18 @@ async def test_a_body_that_is_announced_and_never_sent_is_not_waited_for(make_si
             answer.problem("request_timeout")
             await line.closed(SLACK_SECONDS)
     await served(site)
+
+
+async def test_a_strangers_body_takes_nobodys_place(make_site: MakeSite) -> None:
+    """/healthz and /readyz are for all: what is sent to them is not received, so it cannot keep others out."""
+    site = await make_site(http_bodies_max=1)
+    async with wire(site.port) as line:
+        await line.send(head(site, "POST", "/healthz", content_type="application/json", content_length="100000"))
+        answer = await line.answer()
+        assert answer is not None
+        answer.problem("method_not_allowed")
+        large = {"type": "open", "payload": {"a": "x" * 100_000}}
+        assert (await site.post("/api/v1/queue/enqueue", large)).status_code == 201
 
 
 async def test_nor_is_that_of_a_stranger(make_site: MakeSite) -> None:

@@ -100,10 +100,15 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 # -- the child -------------------------------------------------------------------------------------
 
 
-def ordered_database() -> str | None:
+def ordered_database() -> str:
     """The database's URL, as the parent tells it on the first line of standard input."""
+    from rowlock.errors import SettingsError
+
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as orders:  # unbuffered: the rest is waited for
-        return orders.readline(_ORDER_BYTES_MAX).decode().strip() or None
+        url = orders.readline(_ORDER_BYTES_MAX).decode().strip()
+    if not url:
+        raise SettingsError("--descriptor is for `rowlock up`, which names the database on standard input")
+    return url
 
 
 async def serve_until_told(app: Rowlock, bound: socket.socket, *, with_parent: bool) -> None:

@@ -7,7 +7,8 @@ up ──┬── worker processes (see rowlock.jobs.supervisor)
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
             "Migrate the database, then run the HTTP API, a supervisor and its workers, until Ctrl-C. "
-            "Prints the address of the API and a token of the role admin that ends after a day.",
+            "Prints the address of the API and a token of the role admin that ends with it, or after a day.",
             "rowlock up",
             "rowlock up --app myproject.jobs:app --database postgresql://rowlock@db/jobs --port 8080",
             "rowlock up --no-api",
@@ -61,7 +62,7 @@ def up(
             applied = await application.migrate()
             told = await _running(application, name, processes, applied, database)
             if bound is not None:
-                told |= await _access(application, bound)
+                told |= await stack.enter_async_context(_access(application, bound))
             _announce(told, application, out)
             out.flush()
             if bound is not None:
@@ -85,20 +86,22 @@ def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
     return bound
 
 
-async def _access(app: Rowlock, bound: socket) -> dict[str, Any]:
-    """Where the API is, and a fresh token for whoever sees this terminal."""
+@asynccontextmanager
+async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
+    """Where the API is, and a fresh token for whoever sees this terminal, which ends with us."""
     from rowlock.cli.api import serving
+    from rowlock.errors import StoreError
     from rowlock.storage.access import Role
     from rowlock.tokens import new_token
 
     url = serving().address(bound)
     token, record = new_token("rowlock up", Role.ADMIN, expires_in_seconds=_TOKEN_SECONDS)
     await app.store.add_token(record)
-    return {
-        "url": url,
-        "token": token,
-        "curl": f"curl -H 'Authorization: Bearer {token}' {url}/api/v1/health",
-    }
+    try:
+        yield {"url": url, "token": token, "curl": f"curl -H 'Authorization: Bearer {token}' {url}/api/v1/health"}
+    finally:
+        with suppress(StoreError):  # it expires by itself
+            await app.store.revoke_token(record.id)
 
 
 async def _running(

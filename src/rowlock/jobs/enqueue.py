@@ -102,7 +102,7 @@ class Enqueuer:
             company = company_id
             if company is None and ("companyId" in payload or "company_id" in payload):
                 company = _company(payload)
-            held = _unique_key(unique, type_name, payload, company_id) if unique else None
+            held = _unique_key(unique, type_name, payload, company) if unique else None
             return new(
                 NewJob,
                 (
@@ -256,10 +256,10 @@ def softened(job: NewJob) -> NewJob:
 
 
 def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any], company_id: str | None) -> UniqueKey:
-    """Keys of a company that the caller names are its own: nobody learns from a duplicate what others have."""
+    """A key counts within the job's company: nobody learns from a duplicate what others have."""
     key = unique.key or fingerprint(type_name, payload)
     if company_id is not None:
-        key = f"{company_id}/{key}"
+        key = f"{company_id}\x1f{key}"  # neither can hold what stands between them
     return UniqueKey(key, unique.seconds, unique.policy == "while_active", unique.on_conflict)
 
 

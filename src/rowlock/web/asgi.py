@@ -45,7 +45,7 @@ class Api:
         self.routes = _routes(app, self.hub)
         once = Once(self.routes, app, _posts(self.routes))
         self._guard = Guard(Body(once, settings), app)
-        self._outside: ASGIApp = Shield(self._guard, settings.http_request_seconds, app.redact)
+        self._outside: ASGIApp = Shield(self._guard, settings, app.redact)
         origins = [origin.strip() for origin in settings.http_cors_origins.split(",") if origin.strip()]
         if origins:
             self._outside = Origins(self._outside, origins)

@@ -12,6 +12,7 @@ from rowlock.web import models
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import FleetOperator, FleetViewer
 from rowlock.web.jobs import LimitQuery
+from rowlock.web.once import reserved
 from rowlock.web.openapi import NOT_MODIFIED, fails
 
 router = APIRouter(prefix="/api/v1")
@@ -99,5 +100,5 @@ async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response
     responses=fails(404),
     summary="Run the job of a schedule now",
 )
-async def run_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
-    return answer(await caller.desk.run_schedule(name))
+async def run_schedule(request: Request, caller: FleetOperator, name: ScheduleName) -> Response:
+    return answer(await caller.desk.run_schedule(name, reserved=reserved(request)))

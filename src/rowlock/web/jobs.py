@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rowlock.errors import DuplicateJob, JobNotFound
+from rowlock.shapes import Shape
 from rowlock.storage.access import Role
 from rowlock.web import models
 from rowlock.web.answer import answer, polled
-from rowlock.web.guard import Operator, Viewer
+from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.once import reserved
 from rowlock.web.openapi import NOT_MODIFIED, fails
 from rowlock.web.posted import Posted
-from rowlock.web.problem import Problem
+from rowlock.web.problem import Problem, problem_of
 
 router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
 posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
@@ -41,7 +44,18 @@ _EXISTING = {"model": models.EnqueuedTold, "description": "With `return_existing
 async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:
     """The job is durable when this answers. 409 names the job that holds its unique key; with `return_existing` that
     job is the answer, and the status 200."""
-    job = await caller.desk.enqueue(
+    try:
+        job = await _enqueued(request, caller, given)
+    except DuplicateJob as error:
+        told = problem_of(error)
+        with suppress(JobNotFound):
+            told.more["existing"] = await caller.desk.job(error.existing_job_id)
+        raise told from None
+    return answer(job, 201 if job["created"] else 200)
+
+
+async def _enqueued(request: Request, caller: Caller, given: models.EnqueueGiven) -> Shape:
+    return await caller.desk.enqueue(
         given.type,
         given.payload,
         queue=given.queue,
@@ -54,7 +68,6 @@ async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven
         limit_key=given.limit_key,
         reserved=reserved(request),
     )
-    return answer(job, 201 if job["created"] else 200)
 
 
 @router.get("", response_model=models.PageTold, responses=NOT_MODIFIED, summary="List jobs, newest first")

@@ -401,5 +401,6 @@ class ProblemTold(BaseModel):
     status: int
     code: str = Field(description="Stable: programs may rely on it.", examples=["job_not_found"])
     detail: str
-    existingJobId: str | None = Field(None, description="With duplicate_job: the job that exists.")
+    existingJobId: str | None = Field(None, description="With duplicate_job: the id of the job that exists.")
+    existing: JobTold | None = Field(None, description="And that job.")
     errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every field that is wrong.")

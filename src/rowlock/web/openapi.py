@@ -65,7 +65,7 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
         statuses = [*_ALWAYS]
         if route.path in OPEN:
             operation["security"] = []
-            statuses = [500, 503]
+            statuses = [500]
         else:
             needs = next(d.call for d in route.dependant.dependencies if isinstance(d.call, Needs))
             statuses += [401, 403]
@@ -74,6 +74,9 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
             operation["x-role"] = needs.role.value
         if route.param_convertors:
             statuses.append(404)  # a name with a slash or a line break in it leads elsewhere
+        if "304" in operation["responses"]:
+            operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
+            operation["responses"]["200"]["headers"] = {"ETag": {"schema": {"type": "string"}}}
         if method == "POST":
             statuses += [409, 413, 415]
             operation.setdefault("parameters", []).append(_KEY)
@@ -95,6 +98,13 @@ def _failure(status: int) -> dict[str, Any]:
     return described
 
 
+_IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "The ETag of an earlier answer: 304 while that is still the answer.",
+    "schema": {"type": "string", "maxLength": 500, "pattern": "^[!-~]+$"},
+}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,6 +20,7 @@ from rowlock.web.openapi import fails
 from rowlock.web.problem import Problem
 
 _READY_SECONDS = 3.0
+_TRUSTED_SECONDS = 1.0
 
 router = APIRouter(tags=["probes"])
 
@@ -31,13 +33,23 @@ async def healthz() -> Response:
 @router.get("/readyz", response_model=models.StateTold, responses=fails(503), summary="Can it do its work?")
 async def readyz(request: Request) -> Response:
     """503 while the database is away or not migrated; what is wrong with it is in the server's log."""
-    app: Rowlock = request.app.state.rowlock
+    state = request.app.state
+    until, task = getattr(state, "ready", (0.0, None))
+    if task is None or (task.done() and time.monotonic() > until):
+        task = asyncio.create_task(_ready(state.rowlock))
+        state.ready = time.monotonic() + _TRUSTED_SECONDS, task  # anyone may ask: the store is not asked each time
+    if not await asyncio.shield(task):
+        raise Problem("not_ready", "the database is away, or not migrated")
+    return answer({"status": "ready"})
+
+
+async def _ready(app: Rowlock) -> bool:
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await app.store.check_schema()
     except (StoreError, TimeoutError):
-        raise Problem("not_ready", "the database is away, or not migrated") from None
-    return answer({"status": "ready"})
+        return False
+    return True
 
 
 @router.get(

@@ -102,4 +102,4 @@ def problem_of(error: RowlockError) -> Problem:
         return Problem("not_ready", str(error))
     if isinstance(error, StoreError):
         return Problem("store_unavailable", "the database failed this request; the server's log has the reason")
-    return Problem("bad_payload", str(error))
+    return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")

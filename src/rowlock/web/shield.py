@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rowlock.errors import RowlockError, StoreError
 from rowlock.observe import logs
 from rowlock.observe.redact import Redactor
+from rowlock.settings import Settings
 from rowlock.web.guard import path_of
 from rowlock.web.problem import Problem, problem_of
 
@@ -29,10 +30,12 @@ HEADERS = [
 class Shield:
     """Turns errors into problems, adds the headers that every answer has, and ends what takes too long."""
 
-    def __init__(self, inner: ASGIApp, request_seconds: float, redact: Redactor) -> None:
+    def __init__(self, inner: ASGIApp, settings: Settings, redact: Redactor) -> None:
         self._inner = inner
-        self._seconds = request_seconds
+        self._seconds = settings.http_request_seconds
+        self._most = settings.http_requests_max
         self._redact = redact
+        self._here = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,9 +58,12 @@ class Shield:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        seconds = None if path_of(scope) == EVENTS else self._seconds
+        listens = path_of(scope) == EVENTS
+        self._here += not listens
         try:
-            async with asyncio.timeout(seconds):
+            if self._here > self._most:
+                raise Problem("too_many_requests", f"{self._most:,} requests are being answered", {"retry-after": "1"})
+            async with asyncio.timeout(None if listens else self._seconds):
                 await self._inner(scope, receive_on, send_on)
         except Exception as error:
             problem = self._problem(error, scope)
@@ -66,6 +72,8 @@ class Shield:
             if not whole and problem.status != 408:
                 await _hear_out(scope, receive_on)
             await problem.response()(scope, receive, send_on)
+        finally:
+            self._here -= not listens
 
     def _problem(self, error: Exception, scope: Scope) -> Problem:
         if isinstance(error, Problem):

@@ -137,7 +137,7 @@ BEGIN
         ARRAY[new_id], ARRAY[type], ARRAY[payload::text], ARRAY[queue], ARRAY[priority], ARRAY[max_attempts],
         ARRAY[visibility_ms], ARRAY[delay_seconds], CASE WHEN available_at IS NULL THEN '{}'::timestamptz[] ELSE ARRAY[available_at] END,
         ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
-        CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[concat_ws('/', company_id, unique_key)] END,
+        CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[concat_ws(chr(31), company_id, unique_key)] END,
         ARRAY[unique_seconds], ARRAY[while_active AND unique_key IS NOT NULL], true, NULL) e;
     RETURN coalesce(existing::uuid, new_id);
 END $$;
