@@ -88,11 +88,14 @@ class Desk:
         (new,) = app.engine.enqueuer.prepare_many([(type, {} if payload is None else payload)], options)
         if app.settings.resilient:
             return await self._run_now(new)
+        submit = app.engine.enqueuer.submit
         if reserved is not None:
             new = new._replace(id=reserved.job_id)
-            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(new.id) is not None:
-                return await self.job(new.id) | {"created": True}
-        receipt = await app.engine.enqueuer.submit(new)
+            if reserved.state is RequestState.BROKEN_OFF:
+                if await self._reader.get(new.id) is not None:
+                    return await self.job(new.id) | {"created": True}
+                submit = app.engine.enqueuer.submit_alone
+        receipt = await submit(new)
         return await self.job(receipt.job_id) | {"created": receipt.created}
 
     async def _run_now(self, new: NewJob) -> Shape:

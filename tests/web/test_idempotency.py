@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rowlock.storage.access import Role
+from rowlock import DuplicateJob, QueueFull, Unique
+from rowlock.desk import Desk
+from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.ids import uuid7
+from rowlock.storage.access import RequestAnswer, RequestState, Role
+from rowlock.storage.records import OnConflict
 from web.conftest import MakeSite
 from web.site import Site, problem
 
@@ -123,6 +129,79 @@ async def test_a_request_that_failed_is_given_to_the_next_try_at_once(
 
 async def fail(*args: Any, **options: Any) -> None:
     raise ZeroDivisionError
+
+
+@pytest.fixture
+def broken_off(clock: Any) -> RequestAnswer:
+    """What is set aside for a request that another try has begun."""
+    return RequestAnswer(RequestState.BROKEN_OFF, uuid7(), clock.now())
+
+
+@pytest.mark.parametrize("kind", ["ping", "once"])
+async def test_two_tries_at_one_job_make_one_and_fail_nobody(site: Site, broken_off: RequestAnswer, kind: str) -> None:
+    store, desk = site.app.store, Desk(site.app)
+    tasks: list[asyncio.Task[Any]] = []
+    with store.stalled("enqueue"):
+        for call in (site.app.enqueue("ping"), *(desk.enqueue(kind, reserved=broken_off) for _ in range(2))):
+            arrived = store.next("enqueue stalled")
+            tasks.append(asyncio.create_task(call))
+            await arrived
+        beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
+    _, *tries = await asyncio.gather(*tasks)
+    await asyncio.gather(*beside)
+    assert [(told["id"], told["created"]) for told in tries] == [(broken_off.job_id, True)] * 2
+    assert await count(site) == 7
+
+
+async def test_what_a_cancelled_try_has_left_behind_fails_nobody(site: Site, broken_off: RequestAnswer) -> None:
+    store, desk, enqueuer = site.app.store, Desk(site.app), site.app.engine.enqueuer
+    with store.stalled("enqueue"):
+        arrived = store.next("enqueue stalled")
+        before = asyncio.create_task(site.app.enqueue("ping"))
+        await arrived
+        late = asyncio.create_task(desk.enqueue("ping", reserved=replace(broken_off, state=RequestState.NEW)))
+        while not enqueuer._pending:
+            await asyncio.sleep(0)
+        late.cancel()
+        beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
+        arrived = store.next("enqueue stalled")
+        again = asyncio.create_task(desk.enqueue("ping", reserved=broken_off))
+        await arrived
+    await asyncio.gather(before, *beside)
+    assert (await again)["id"] == broken_off.job_id
+    assert late.cancelled()
+    assert await count(site) == 7
+
+
+async def test_a_second_try_is_a_duplicate_as_the_first_would_be(site: Site, broken_off: RequestAnswer) -> None:
+    desk = Desk(site.app)
+    holder = await desk.enqueue("once", {"number": 1})
+    with pytest.raises(DuplicateJob) as caught:
+        await desk.enqueue("once", {"number": 1}, reserved=broken_off)
+    assert caught.value.existing_job_id == holder["id"]
+    softly = Unique.forever(on_conflict=OnConflict.RETURN_EXISTING)
+    told = await desk.enqueue("once", {"number": 1}, unique=softly, reserved=broken_off)
+    assert (told["id"], told["created"]) == (holder["id"], False)
+    assert await count(site) == 1
+
+
+async def test_a_second_try_is_refused_by_a_full_queue_as_the_first(
+    make_site: MakeSite, broken_off: RequestAnswer
+) -> None:
+    site = await make_site(queue_size_max=1)
+    await site.enqueue()
+    with pytest.raises(QueueFull):
+        await Desk(site.app).enqueue("ping", reserved=broken_off)
+    assert await count(site) == 1
+
+
+async def test_a_second_try_that_fails_otherwise_says_so(site: Site, broken_off: RequestAnswer) -> None:
+    for error in (StoreError("it is odd"), StoreUnavailable("it is away")):
+        site.app.store.refuse("enqueue", error=error)
+        with pytest.raises(type(error)) as caught:
+            await Desk(site.app).enqueue("ping", reserved=broken_off)
+        assert caught.value is error
+    assert await count(site) == 0
 
 
 async def rows(site: Site, clock: Any) -> int:

@@ -13,7 +13,7 @@ from itertools import islice
 from operator import length_hint
 from typing import Any
 
-from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob
+from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob, StoreError, StoreUnavailable
 from rowlock.ids import uuid7, uuid7s
 from rowlock.jobs.gate import Gate
 from rowlock.jobs.payload import encode, fingerprint
@@ -22,7 +22,7 @@ from rowlock.jobs.registry import JobType, Registry, checked_name
 from rowlock.observe import trace
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
 from rowlock.storage.base import Store
-from rowlock.storage.records import JobId, NewJob, OnConflict, Receipt, UniqueKey
+from rowlock.storage.records import JobFilter, JobId, NewJob, OnConflict, Receipt, UniqueKey
 
 Given = tuple[str, dict[str, Any]]  # type and payload
 Caster = Callable[[dict[str, Any], JobId], NewJob]
@@ -132,6 +132,31 @@ class Enqueuer:
             if self._flusher is None or self._flusher.done():
                 self._flusher = asyncio.create_task(self._flush())
             return await done
+
+    async def submit_alone(self, job: NewJob) -> Receipt:
+        """Record one job whose id may be taken by an earlier try; if so, that try's job is the answer.
+
+        It goes apart from all others, whom a taken id would fail together with it.
+        """
+        async with self._room([job]):
+            # Nor may what that try has left behind go with others, after this one.
+            self._pending[:] = [(new, done) for new, done in self._pending if new.id != job.id or not done.done()]
+            try:
+                (receipt,) = await self._store.enqueue([softened(job)])
+            except StoreUnavailable:
+                raise
+            except StoreError:
+                if not (await self._store.page(JobFilter(ids=[job.id]), 1)).jobs:
+                    raise
+                return Receipt(job.id, True)
+        if receipt.job_id == job.id:  # its key may be held by the earlier try's job, which is the same
+            return Receipt(job.id, True)
+        if job.unique and job.unique.on_conflict is OnConflict.REJECT:
+            raise DuplicateJob(
+                f"{job.type}: job {receipt.job_id} is the same and exists already; nothing was enqueued",
+                existing_job_id=receipt.job_id,
+            )
+        return receipt
 
     async def submit_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
         """Record all of these or none. A large number goes piece by piece in one transaction, each made ready
