@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rowlock.web import models
+from rowlock.web import models, replies
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Admin, FleetAdmin
 from rowlock.web.jobs import CompanyFilter, CursorQuery, LimitQuery
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/admin/queue", tags=["administration"])
 posted = APIRouter(prefix="/api/admin/queue", tags=["administration"], route_class=Posted)
 
 
-@router.get("/health", response_model=models.QueueHealthEnvelope, responses=NOT_MODIFIED, summary="Health of a queue")
+@router.get("/health", response_model=replies.QueueHealthEnvelope, responses=NOT_MODIFIED, summary="Health of a queue")
 async def health(
     request: Request,
     caller: FleetAdmin,
@@ -28,7 +28,9 @@ async def health(
     return polled(request, {"success": True, "data": await caller.desk.queue_health(queue)})
 
 
-@router.get("/failures", response_model=models.FailuresEnvelope, responses=NOT_MODIFIED, summary="List failed attempts")
+@router.get(
+    "/failures", response_model=replies.FailuresEnvelope, responses=NOT_MODIFIED, summary="List failed attempts"
+)
 async def failures(
     request: Request,
     caller: Admin,
@@ -54,7 +56,7 @@ async def failures(
 
 @router.get(
     "/failures/{failure_id}",
-    response_model=models.FailureEnvelope,
+    response_model=replies.FailureEnvelope,
     responses=fails(404) | NOT_MODIFIED,
     summary="Get a failed attempt",
 )
@@ -63,13 +65,13 @@ async def failure(request: Request, caller: Admin, failure_id: Annotated[str, Pa
 
 
 @posted.post(
-    "/retry", response_model=models.RetryEnvelope, responses=fails(404, 409), summary="Retry the job of a failure"
+    "/retry", response_model=replies.RetryEnvelope, responses=fails(404, 409), summary="Retry the job of a failure"
 )
 async def retry(request: Request, caller: Admin, given: models.RetryGiven) -> Response:
     """Queues its job again, with fresh attempts; the failure counts as resolved."""
     return answer({"success": True, "data": await caller.desk.retry_failure(given.failure_id)})
 
 
-@router.post("/prune", response_model=models.PrunedEnvelope, summary="Remove what retention lets go, now")
+@router.post("/prune", response_model=replies.PrunedEnvelope, summary="Remove what retention lets go, now")
 async def prune(caller: FleetAdmin) -> Response:
     return answer({"success": True, "data": await caller.desk.prune()})

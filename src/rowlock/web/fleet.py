@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rowlock.web import models
+from rowlock.web import models, replies
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import FleetOperator, FleetViewer
 from rowlock.web.jobs import LimitQuery
@@ -21,24 +21,28 @@ QueueName = Annotated[models.Name, Path(examples=["default"])]
 ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
 
 
-@router.get("/health", tags=["fleet"], response_model=models.HealthTold, responses=NOT_MODIFIED, summary="Is all well?")
+@router.get(
+    "/health", tags=["fleet"], response_model=replies.HealthTold, responses=NOT_MODIFIED, summary="Is all well?"
+)
 async def health(request: Request, caller: FleetViewer) -> Response:
     """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
     return polled(request, await caller.desk.health())
 
 
-@router.get("/queues", tags=["fleet"], response_model=models.QueuesTold, responses=NOT_MODIFIED, summary="List queues")
+@router.get("/queues", tags=["fleet"], response_model=replies.QueuesTold, responses=NOT_MODIFIED, summary="List queues")
 async def queues(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.desk.queues())
 
 
-@router.post("/queues/{name:path}/pause", tags=["fleet"], response_model=models.SwitchedTold, summary="Pause a queue")
+@router.post("/queues/{name:path}/pause", tags=["fleet"], response_model=replies.SwitchedTold, summary="Pause a queue")
 async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
     """Nothing of it starts, on any machine, until it is resumed. Running jobs go on."""
     return answer(await caller.desk.switch(name, paused=True))
 
 
-@router.post("/queues/{name:path}/resume", tags=["fleet"], response_model=models.SwitchedTold, summary="Resume a queue")
+@router.post(
+    "/queues/{name:path}/resume", tags=["fleet"], response_model=replies.SwitchedTold, summary="Resume a queue"
+)
 async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
     return answer(await caller.desk.switch(name, paused=False))
 
@@ -46,7 +50,7 @@ async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
 @router.get(
     "/schedules",
     tags=["schedules"],
-    response_model=models.SchedulesTold,
+    response_model=replies.SchedulesTold,
     responses=NOT_MODIFIED,
     summary="List schedules with their next tick and last run",
 )
@@ -57,7 +61,7 @@ async def schedules(request: Request, caller: FleetViewer) -> Response:
 @router.get(
     "/schedules/runs",
     tags=["schedules"],
-    response_model=models.RunsTold,
+    response_model=replies.RunsTold,
     responses=NOT_MODIFIED,
     summary="List runs, the latest first",
 )
@@ -73,7 +77,7 @@ async def runs(
 @router.post(
     "/schedules/{name:path}/pause",
     tags=["schedules"],
-    response_model=models.SchedulePausedTold,
+    response_model=replies.SchedulePausedTold,
     responses=fails(404),
     summary="Pause a schedule",
 )
@@ -84,7 +88,7 @@ async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
 @router.post(
     "/schedules/{name:path}/resume",
     tags=["schedules"],
-    response_model=models.ScheduleResumedTold,
+    response_model=replies.ScheduleResumedTold,
     responses=fails(404),
     summary="Resume a schedule",
 )
@@ -96,7 +100,7 @@ async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response
 @router.post(
     "/schedules/{name:path}/run",
     tags=["schedules"],
-    response_model=models.ScheduleRunTold,
+    response_model=replies.ScheduleRunTold,
     responses=fails(404),
     summary="Run the job of a schedule now",
 )

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rowlock.errors import DuplicateJob, JobNotFound
 from rowlock.shapes import Shape
 from rowlock.storage.access import Role
-from rowlock.web import models
+from rowlock.web import models, replies
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.once import reserved
@@ -31,13 +31,13 @@ CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", descripti
 LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
 CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
-_EXISTING = {"model": models.EnqueuedTold, "description": "With `return_existing`: the job that exists."}
+_EXISTING = {"model": replies.EnqueuedTold, "description": "With `return_existing`: the job that exists."}
 
 
 @posted.post(
     "/enqueue",
     status_code=201,
-    response_model=models.EnqueuedTold,
+    response_model=replies.EnqueuedTold,
     responses=fails(409, 413) | {200: _EXISTING},
     summary="Enqueue a job",
 )
@@ -70,7 +70,7 @@ async def _enqueued(request: Request, caller: Caller, given: models.EnqueueGiven
     )
 
 
-@router.get("", response_model=models.PageTold, responses=NOT_MODIFIED, summary="List jobs, newest first")
+@router.get("", response_model=replies.PageTold, responses=NOT_MODIFIED, summary="List jobs, newest first")
 async def list_jobs(
     request: Request,
     caller: Viewer,
@@ -87,13 +87,13 @@ async def list_jobs(
     return polled(request, page)
 
 
-@router.get("/stats", response_model=models.StatsTold, responses=NOT_MODIFIED, summary="Count jobs")
+@router.get("/stats", response_model=replies.StatsTold, responses=NOT_MODIFIED, summary="Count jobs")
 async def stats(request: Request, caller: Viewer) -> Response:
     return polled(request, await caller.desk.stats())
 
 
 @router.get(
-    "/dead-letter", response_model=models.PageTold, responses=NOT_MODIFIED, summary="List jobs that failed for good"
+    "/dead-letter", response_model=replies.PageTold, responses=NOT_MODIFIED, summary="List jobs that failed for good"
 )
 async def dead_letter(
     request: Request,
@@ -110,13 +110,13 @@ async def dead_letter(
     return polled(request, page)
 
 
-@posted.post("/dead-letter/retry", response_model=models.RetriedTold, summary="Queue failed jobs again")
+@posted.post("/dead-letter/retry", response_model=replies.RetriedTold, summary="Queue failed jobs again")
 async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
     return answer(await caller.desk.retry_dead(**_chosen(given)))
 
 
-@posted.post("/dead-letter/discard", response_model=models.DiscardedTold, summary="Remove failed jobs for good")
+@posted.post("/dead-letter/discard", response_model=replies.DiscardedTold, summary="Remove failed jobs for good")
 async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """The unique keys that they hold are free again."""
     return answer(await caller.desk.discard_dead(**_chosen(given)))
@@ -126,7 +126,7 @@ def _chosen(given: models.DeadGiven) -> dict[str, Any]:
     return given.model_dump(exclude={"all"})
 
 
-@router.get("/{job_id}", response_model=models.JobTold, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
+@router.get("/{job_id}", response_model=replies.JobTold, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
 async def get_job(
     request: Request,
     caller: Viewer,
@@ -138,13 +138,13 @@ async def get_job(
     return polled(request, await caller.desk.job(job_id, raw=raw))
 
 
-@router.post("/{job_id}/retry", response_model=models.JobTold, responses=fails(404, 409), summary="Retry a job")
+@router.post("/{job_id}/retry", response_model=replies.JobTold, responses=fails(404, 409), summary="Retry a job")
 async def retry(caller: Operator, job_id: JobId) -> Response:
     """Queue a failed or cancelled job again, with fresh attempts."""
     return answer(await caller.desk.retry(job_id))
 
 
-@router.post("/{job_id}/cancel", response_model=models.JobTold, responses=fails(404, 409), summary="Cancel a job")
+@router.post("/{job_id}/cancel", response_model=replies.JobTold, responses=fails(404, 409), summary="Cancel a job")
 async def cancel(caller: Operator, job_id: JobId) -> Response:
     """A waiting job will not run; a running one is told to stop (`cancelRequested`)."""
     return answer(await caller.desk.cancel(job_id))

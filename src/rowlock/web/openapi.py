@@ -9,8 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from rowlock.web.guard import OPEN, Needs
-from rowlock.web.models import ProblemTold
 from rowlock.web.problem import MEDIA_TYPE, PROBLEMS
+from rowlock.web.replies import ProblemTold
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -103,7 +103,7 @@ _IF_NONE_MATCH = {
     "in": "header",
     "required": False,
     "description": "The ETag of an earlier answer: 304 while that is still the answer.",
-    "schema": {"type": "string", "maxLength": 500, "pattern": "^[!-~]+$"},
+    "schema": {"type": "string"},
 }
 _KEY = {
     "name": "Idempotency-Key",

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from rowlock.app import Rowlock
 from rowlock.errors import StoreError
 from rowlock.observe.metrics import exposition
-from rowlock.web import models
+from rowlock.web import replies
 from rowlock.web.answer import answer
 from rowlock.web.guard import FleetViewer
 from rowlock.web.openapi import fails
@@ -25,12 +25,12 @@ _TRUSTED_SECONDS = 1.0
 router = APIRouter(tags=["probes"])
 
 
-@router.get("/healthz", response_model=models.StateTold, summary="Does the process answer?")
+@router.get("/healthz", response_model=replies.StateTold, summary="Does the process answer?")
 async def healthz() -> Response:
     return answer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=models.StateTold, responses=fails(503), summary="Can it do its work?")
+@router.get("/readyz", response_model=replies.StateTold, responses=fails(503), summary="Can it do its work?")
 async def readyz(request: Request) -> Response:
     """503 while the database is away or not migrated; what is wrong with it is in the server's log."""
     state = request.app.state

@@ -1,0 +1,15 @@
+"""The operators' desk: everything that people and programs ask from outside, answered in the shapes of the HTTP API.
+
+HTTP routes and commands are thin skins of it; `rowlock.client.Client` is the same desk at the other end of a wire.
+"""
+
+from rowlock.desk.fleet import Fleet
+from rowlock.desk.records import Records
+from rowlock.desk.schedules import Schedules
+
+
+class Desk(Records, Fleet, Schedules):
+    """What may be asked of an application; with a company, of that company's jobs only."""
+
+
+__all__ = ["Desk"]

@@ -1,0 +1,164 @@
+"""Jobs, one by one: enqueue, look, retry, cancel; and how many there are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from rowlock.desk.sight import Sight, no_job
+from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver, JobNotRetryable
+from rowlock.jobs.classify import describe
+from rowlock.jobs.enqueue import Options
+from rowlock.jobs.policy import Unique
+from rowlock.jobs.resilient import run_now
+from rowlock.observe import logs
+from rowlock.shapes import Shape, job_shape
+from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.storage.records import CancelResult, JobFilter, JobId, JobRecord, NewJob, Status
+
+OWN_COUNT_MAX = 10_000  # how far one company's jobs are counted
+
+
+class Jobs(Sight):
+    """What may be asked about jobs."""
+
+    async def enqueue(
+        self,
+        type: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        company_id: str | None = None,
+        unique: Unique | None = None,
+        limit_key: str | None = None,
+        reserved: RequestAnswer | None = None,
+    ) -> Shape:
+        """Enqueue a job; its record, and whether this call `created` it.
+
+        With a `reserved` id (see begin_request), a second try finds the job of the first.
+        """
+        self._check_company(company_id, payload or {}, limit_key)
+        app, company = self._app, self._company_id or company_id
+        options = Options(queue, priority, delay_seconds, at, max_attempts, company, unique, limit_key)
+        (new,) = app.engine.enqueuer.prepare_many([(type, {} if payload is None else payload)], options)
+        if app.settings.resilient:
+            return await self._run_now(new)
+        submit = app.engine.enqueuer.submit
+        if reserved is not None:
+            new = new._replace(id=reserved.job_id)
+            if reserved.state is RequestState.BROKEN_OFF:
+                if await self._reader.get(new.id) is not None:
+                    return await self.job(new.id) | {"created": True}
+                submit = app.engine.enqueuer.submit_alone
+        receipt = await submit(new)
+        return await self.job(receipt.job_id) | {"created": receipt.created}
+
+    async def _run_now(self, new: NewJob) -> Shape:
+        began = await self._app.store.now()
+        try:
+            await run_now(self._app.engine, new, logs.get())
+        except Exception as error:
+            raise JobFailed(f"{new.type}: {describe(error, self._app.redact)}") from error
+        ended = await self._app.store.now()
+        record = JobRecord(
+            id=new.id,
+            type=new.type,
+            queue=new.queue,
+            status=Status.SUCCEEDED,
+            payload=new.payload,
+            priority=new.priority,
+            attempts=1,
+            max_attempts=1,
+            deaths=0,
+            lease=0,
+            visibility_timeout_ms=new.visibility_ms,
+            created_at=began,
+            available_at=began,
+            updated_at=ended,
+            started_at=began,
+            finished_at=ended,
+            company_id=new.company_id,
+            limit_key=new.limit_key,
+            trace=new.trace,
+        )
+        return job_shape(record, self._app.redact) | {"created": True}
+
+    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
+        """One job, whole; its secrets only when `raw`."""
+        record = await self._found(job_id)
+        return job_shape(record, None) if raw else (await self._shaped([record]))[0]
+
+    async def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Jobs, newest first: {jobs, nextCursor}."""
+        where = self._where(None if status is None else Status(status), type, queue, company_id)
+        page = await self._bounded(where, limit, cursor)
+        shapes = await self._shaped(page.jobs)
+        return {"jobs": shapes, "nextCursor": page.next_cursor}
+
+    async def retry(self, job_id: JobId) -> Shape:
+        """Queue a failed or cancelled job again, with fresh attempts."""
+        record = await self._found(job_id)
+        done = await self._app.store.retry(JobFilter(ids=[record.id]), 1)
+        if done.conflicts:
+            raise JobNotRetryable(f"job {job_id}: another job holds its unique key now; it stays as it is")
+        if not done.retried:
+            record = await self._found(job_id)
+            raise JobNotRetryable(f"job {job_id} is {record.status}; only failed and cancelled jobs can be retried")
+        return await self.job(job_id)
+
+    async def cancel(self, job_id: JobId) -> Shape:
+        """Cancel a waiting job, or ask a running one to stop; the job as it is then."""
+        record = await self._found(job_id)
+        result = await self._app.store.cancel(record.id)
+        if result is CancelResult.NOT_FOUND:
+            raise no_job(job_id)
+        if result is CancelResult.ALREADY_FINAL:
+            record = await self._found(job_id)
+            raise JobIsOver(f"job {job_id} is {record.status.value} already; there is nothing to cancel")
+        return await self.job(job_id)
+
+    async def stats(self) -> Shape:
+        """How many jobs there are of each status; for all companies also what happened in the last hour."""
+        store = self._app.store
+        if self._company_id is not None:
+            counts = {s.value: await store.count(self._where(s), OWN_COUNT_MAX) for s in Status}
+            return {"counts": counts, "countedUpTo": OWN_COUNT_MAX, "lastHour": None}
+        counts = {status.value: count for status, count in (await store.counts()).items()}
+        hour = await store.activity(3_600)
+        ended = sum(a.succeeded + a.failed for a in hour)
+        return {
+            "counts": counts,
+            "countedUpTo": None,
+            "lastHour": {
+                "succeeded": sum(a.succeeded for a in hour),
+                "failed": sum(a.failed for a in hour),
+                "cancelled": sum(a.cancelled for a in hour),
+                "failedAttempts": sum(a.failures for a in hour),
+                "retries": sum(a.retries for a in hour),
+                "rescues": sum(a.rescues for a in hour),
+                "meanSeconds": sum(a.seconds for a in hour) / ended if ended else None,
+            },
+        }
+
+    def _check_company(self, company_id: str | None, payload: dict[str, Any], limit_key: str | None) -> None:
+        """A handler goes by its payload: what is enqueued for one company may not name another there either."""
+        if self._company_id is None:
+            return
+        named = [company_id, *(payload.get(name) for name in ("companyId", "company_id"))]
+        if any(other not in (None, self._company_id) for other in named):
+            raise CompanyMismatch(f"company {self._company_id!r} asks, and the job names another; nothing was enqueued")
+        if limit_key is not None:
+            raise CompanyMismatch("a limit key counts for all companies, and one asks; nothing was enqueued")

@@ -1,0 +1,88 @@
+"""Schedules and their runs."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from rowlock.desk.sight import Sight
+from rowlock.errors import ScheduleNotFound
+from rowlock.jobs.schedule import Schedule
+from rowlock.shapes import Shape, iso, run_shape
+from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.storage.reliability import Tick
+
+
+class Schedules(Sight):
+    """What may be asked about schedules."""
+
+    async def schedules(self) -> Shape:
+        """Every schedule with its next tick and last run: {schedules}."""
+        app, shapes = self._app, []
+        now = await app.store.now()
+        stored = {record.name: record for record in await app.store.schedules()}
+        for name in sorted(stored.keys() | app.schedules.keys()):
+            record, declared = stored.get(name), app.schedules.get(name)
+            last = await app.store.runs(name, 1)
+            next_at = record.next_at if record else declared.next_after(now) if declared else None
+            shapes.append(
+                {
+                    "name": name,
+                    "jobType": declared and declared.type,
+                    "spec": declared.spec if declared else record and record.spec,
+                    "missed": declared and declared.missed.value,
+                    "paused": record is not None and record.paused_at is not None,
+                    "nextAt": iso(next_at),
+                    "lastRun": run_shape(last[0], app.redact) if last else None,
+                }
+            )
+        return {"schedules": shapes}
+
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
+        """Runs of schedules, the latest first: {runs}."""
+        return {"runs": [run_shape(run, self._app.redact) for run in await self._app.store.runs(name, limit)]}
+
+    async def pause_schedule(self, name: str) -> Shape:
+        """Let no tick of a schedule fire, on any machine."""
+        await self._declare_schedules()
+        if not await self._app.store.pause_schedule(name):
+            raise self._no_schedule(name)
+        return {"name": name, "paused": True}
+
+    async def resume_schedule(self, name: str) -> Shape:
+        """Let a paused schedule go on with its next tick; what was due meanwhile is left out."""
+        next_at = self._schedule(name).next_after(await self._app.store.now())
+        await self._declare_schedules()
+        await self._app.store.resume_schedule(name, next_at)
+        return {"name": name, "paused": False, "nextAt": iso(next_at)}
+
+    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
+        """Run the job of a schedule now, out of turn."""
+        schedule = self._schedule(name)
+        job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **schedule.options)
+        if reserved is not None:
+            job = job._replace(id=reserved.job_id)
+            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
+                return {"name": name, "jobId": job.id}
+        while True:
+            # A tick runs once, so two at the same moment are made different.
+            now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
+            receipt = await self._app.store.fire(Tick(name, now, None, now, job))
+            if receipt is not None:
+                return {"name": name, "jobId": receipt.job_id}
+
+    async def _declare_schedules(self) -> None:
+        """Make the application's schedules known: an operator may come before the first worker."""
+        now = await self._app.store.now()
+        declared = [(s.name, s.spec, s.next_after(now)) for s in self._app.schedules.values()]
+        await self._app.store.declare_schedules(declared)
+
+    def _schedule(self, name: str) -> Schedule:
+        found = self._app.schedules.get(name)
+        if found is None:
+            raise self._no_schedule(name)
+        return found
+
+    def _no_schedule(self, name: str) -> ScheduleNotFound:
+        known = ", ".join(sorted(self._app.schedules)) or "none"
+        return ScheduleNotFound(f"no schedule is called {name!r}; known: {known}")

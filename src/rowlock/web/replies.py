@@ -1,0 +1,298 @@
+"""What is answered over HTTP, as the OpenAPI description shows it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from rowlock.web.models import EXAMPLE_ID, EXAMPLE_TIME, StatusWord
+
+
+class Told(BaseModel):
+    """What is answered."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class JobTold(Told):
+    """A job. Values under keys that name secrets are "[REDACTED]"."""
+
+    id: str = Field(examples=[EXAMPLE_ID])
+    type: str = Field(examples=["healthPing"])
+    queue: str = Field(examples=["default"])
+    status: StatusWord
+    payload: dict[str, Any]
+    priority: int = Field(examples=[100])
+    attempts: int
+    max_attempts: int = Field(examples=[5])
+    deaths: int = Field(description="How many processes died while they ran it.")
+    lease: int = Field(description="Grows by one at every claim.")
+    visibility_timeout_ms: int = Field(examples=[30_000])
+    available_at: datetime = Field(examples=[EXAMPLE_TIME])
+    locked_at: datetime | None
+    lock_owner: str | None
+    created_at: datetime = Field(examples=[EXAMPLE_TIME])
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime = Field(examples=[EXAMPLE_TIME])
+    progress: int | None
+    message: str | None
+    cancel_requested: bool
+    result: Any
+    error: str | None
+    company_id: str | None
+    limit_key: str | None
+    unique_key: str | None
+    trace: str | None
+
+
+class EnqueuedTold(JobTold):
+    created: bool = Field(description="False: a job with this unique key existed already.")
+
+
+class PageTold(Told):
+    """Jobs, newest first."""
+
+    jobs: list[JobTold]
+    next_cursor: str | None = Field(description="Goes on where this page ends; null at the end.")
+
+
+class RetriedTold(Told):
+    dry_run: bool
+    matched: int = Field(description="How many jobs were looked at; of a dry run, how many match (at most 1,000,000).")
+    retried: int
+    conflicts: list[str] = Field(description="Jobs that stay failed: another job holds their unique key now.")
+    next_cursor: str | None
+
+
+class DiscardedTold(Told):
+    dry_run: bool
+    matched: int
+    discarded: int
+    next_cursor: str | None
+
+
+class HourTold(Told):
+    succeeded: int
+    failed: int
+    cancelled: int
+    failed_attempts: int
+    retries: int
+    rescues: int
+    mean_seconds: float | None
+
+
+class StatsTold(Told):
+    """How many jobs there are, and what happened in the last hour."""
+
+    counts: dict[StatusWord, int]
+    counted_up_to: int | None = Field(description="With a company's token, jobs are counted so far and no further.")
+    last_hour: HourTold | None = Field(description="Null with a company's token.")
+
+
+class QueueTold(Told):
+    name: str
+    paused: bool
+    ready: int
+    delayed: int
+    processing: int
+    oldest_ready_seconds: float | None
+
+
+class QueuesTold(Told):
+    queues: list[QueueTold]
+
+
+class SwitchedTold(Told):
+    name: str
+    paused: bool
+    known: bool = Field(description="False: no handler is on this queue and no job waits there.")
+
+
+class RunTold(Told):
+    """One run of a schedule."""
+
+    name: str
+    tick: datetime
+    job_id: str | None
+    status: Literal["waiting", "running", "succeeded", "failed", "cancelled", "missed", "unknown"]
+    enqueued_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
+
+
+class ScheduleTold(Told):
+    name: str
+    job_type: str | None
+    spec: str | None
+    missed: str | None
+    paused: bool
+    next_at: datetime | None
+    last_run: RunTold | None
+
+
+class SchedulesTold(Told):
+    schedules: list[ScheduleTold]
+
+
+class RunsTold(Told):
+    runs: list[RunTold]
+
+
+class SchedulePausedTold(Told):
+    name: str
+    paused: bool
+
+
+class ScheduleResumedTold(SchedulePausedTold):
+    next_at: datetime
+
+
+class ScheduleRunTold(Told):
+    name: str
+    job_id: str
+
+
+class SchemaTold(Told):
+    current: int
+    wanted: int
+
+
+class WorkerTold(Told):
+    id: str
+    name: str
+    queues: list[str]
+    started_at: datetime
+    seen_at: datetime
+    alive: bool
+
+
+class TopFailedTold(Told):
+    job_name: str
+    count: int
+
+
+class FailedTold(Told):
+    failed_last_hour: int
+    failed_last24h: int = Field(alias="failedLast24h")
+    top_failed_jobs: list[TopFailedTold]
+
+
+class HealthTold(Told):
+    """What `rowlock health --json` says."""
+
+    status: Literal["ok", "warning"]
+    database: str
+    schema_: SchemaTold = Field(alias="schema")
+    jobs: dict[StatusWord, int]
+    failures: FailedTold
+    queues: list[QueueTold]
+    workers: list[WorkerTold]
+    warnings: list[str]
+
+
+class StateTold(Told):
+    status: Literal["ok", "ready"]
+
+
+class CountsTold(Told):
+    waiting: int
+    active: int
+    delayed: int
+    failed: int
+    completed: int
+
+
+class DlqTold(Told):
+    failed_last_hour: int
+    failed_last24h: int = Field(alias="failedLast24h")
+    retention_days: float
+
+
+class QueueHealthTold(Told):
+    queue_name: str
+    resilient_mode: bool
+    counts: CountsTold
+    oldest_waiting_age_sec: int | None
+    failed_last_hour: int
+    top_failed_jobs: list[TopFailedTold]
+    dlq: DlqTold
+
+
+class FailureTold(Told):
+    """A failed attempt; its payload redacted."""
+
+    id: str
+    job_id: str
+    job_name: str
+    queue_name: str
+    company_id: str | None
+    payload: dict[str, Any]
+    attempts: int
+    max_attempts: int
+    is_final_attempt: bool
+    failed_reason: str
+    stack_trace: str | None
+    first_failed_at: datetime
+    resolved_at: datetime | None
+
+
+class FailuresTold(Told):
+    failures: list[FailureTold]
+    next_cursor: str | None
+
+
+class RetryTold(Told):
+    failure_id: str
+    job_id: str
+
+
+class PrunedTold(Told):
+    removed: dict[str, int]
+
+
+class QueueHealthEnvelope(Told):
+    success: Literal[True]
+    data: QueueHealthTold
+
+
+class FailuresEnvelope(Told):
+    success: Literal[True]
+    data: FailuresTold
+
+
+class FailureEnvelope(Told):
+    success: Literal[True]
+    data: FailureTold
+
+
+class RetryEnvelope(Told):
+    success: Literal[True]
+    data: RetryTold
+
+
+class PrunedEnvelope(Told):
+    success: Literal[True]
+    data: PrunedTold
+
+
+class FieldProblem(BaseModel):
+    field: str = Field(description="Where: body.type, query.limit, …")
+    message: str
+
+
+class ProblemTold(BaseModel):
+    """An error, after RFC 9457."""
+
+    type: str = Field(examples=["urn:rowlock:problem:job_not_found"])
+    title: str
+    status: int
+    code: str = Field(description="Stable: programs may rely on it.", examples=["job_not_found"])
+    detail: str
+    existingJobId: str | None = Field(None, description="With duplicate_job: the id of the job that exists.")
+    existing: JobTold | None = Field(None, description="And that job.")
+    errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every field that is wrong.")
