@@ -30,7 +30,7 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
-from rowlock.ids import uuid7s
+from rowlock.ids import uuid7, uuid7s
 from rowlock.storage.access import RequestState
 from rowlock.storage.base import Store
 from rowlock.storage.records import (
@@ -302,7 +302,8 @@ async def test_one_request_broken_off_is_taken_over_by_one_of_eight(
 
 
 async def test_an_end_and_eight_who_ask_agree_about_who_came_first(store: Store, other: Store) -> None:
-    await begun_at_once(store)
-    counts, _ = await asyncio.gather(begun_at_once(store, other), other.end_request("k", 201, "{}"))
+    begun = await store.begin_request("k", "f", uuid7(), keep_seconds=3_600, stale_seconds=60)
+    ending = other.end_request("k", begun.begun_at, 201, "{}")
+    counts, _ = await asyncio.gather(begun_at_once(store, other), ending)
     assert counts.keys() <= {RequestState.RUNNING, RequestState.DONE}
     assert await begun_at_once(store, other) == {RequestState.DONE: 8}
