@@ -23,7 +23,7 @@ checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 
 
 [[operations]]
 include-path-regex = "^/api/v1/queue(/dead-letter)?$|^/api/admin/queue/failures$"
-checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 422, 429]
+checks.positive_data_acceptance.expected-statuses = ["2XX", 304, 401, 403, 404, 422, 429]
 """
 
 

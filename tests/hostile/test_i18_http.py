@@ -92,6 +92,8 @@ async def test_no_request_breaks_it(
     assert (await site.get("/healthz", None)).status_code == 200
 
 
+PAUSE = "/api/v1/queues/{name}/pause"  # a wrong Idempotency-Key is refused before any route is reached
+NOT_AUTH = ["--exclude-checks", "ignored_auth"]  # which would notice it first, and stop there
 FEW = ["--max-examples", "5", "--phases", "coverage,fuzzing"]
 
 
@@ -99,12 +101,12 @@ FEW = ["--max-examples", "5", "--phases", "coverage,fuzzing"]
 async def test_the_attack_notices_that_errors_are_not_handled(
     make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def open_shield(self: Shield, scope: Any, receive: Any, send: Any) -> None:
-        await self._inner(scope, receive, send)
+    def gives_up(self: Shield, error: Exception, scope: Any) -> Problem:
+        raise error
 
     site = await furnished(make_site)
-    monkeypatch.setattr(Shield, "__call__", open_shield)
-    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    monkeypatch.setattr(Shield, "_problem", gives_up)
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", PAUSE, *NOT_AUTH, seed=seed, seconds=60)
     assert found.code == 1
     assert "Server error" in found.said
     assert "errors_are_problems" in found.said
@@ -119,7 +121,7 @@ async def test_the_attack_notices_that_a_trace_is_told(
 
     site = await furnished(make_site)
     monkeypatch.setattr(Shield, "_problem", talkative)
-    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
+    found = await fuzz(site, tmp_path, [], *FEW, "--include-path", PAUSE, *NOT_AUTH, seed=seed, seconds=60)
     assert found.code == 1
     assert "nothing_leaks" in found.said
 
@@ -145,7 +147,7 @@ async def test_the_attack_notices_that_the_description_is_not_true(
     make_site: MakeSite, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = await furnished(make_site)
-    monkeypatch.setattr("rowlock.desk.queue_shape", lambda queue: {"name": 1})
+    monkeypatch.setattr("rowlock.desk.fleet.queue_shape", lambda queue: {"name": 1})
     found = await fuzz(site, tmp_path, [], *FEW, "--include-path", "/api/v1/queues", seed=seed, seconds=60)
     assert found.code == 1
     assert "Response violates schema" in found.said
