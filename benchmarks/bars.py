@@ -151,7 +151,6 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar("enqueued over HTTP, requests a second", 1_500, True, "", _figure(ROWLOCK, "http")),
     Bar("the same, p99", 50, False, " ms", _figure(ROWLOCK, "http", "p99_ms")),
-    Bar("the same ÷ an empty FastAPI route", 0.6, True, "x", _figure(ROWLOCK, "http", "share")),
     Bar("health of a full store, median", 50, False, " ms", _figure(ROWLOCK, "health", "median_ms")),
     Bar("the same on SQLite", 50, False, " ms", _figure(ROWLOCK_SQLITE, "health", "median_ms")),
     Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
