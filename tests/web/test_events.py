@@ -12,6 +12,8 @@ import pytest
 
 from rowlock.storage.access import Role
 from rowlock.storage.records import Outcome, Progress, Settlement
+from rowlock.web.hub import Hub
+from rowlock.web.listener import Wants
 from web.conftest import MakeSite, declare
 from web.site import Site, problem
 
@@ -105,7 +107,8 @@ async def test_a_state_is_told_once(site: Site) -> None:
         await stream.event()
         first = await site.enqueue()
         assert (await stream.job())["id"] == first["id"]
-        await asyncio.sleep(0.3)  # several looks, each of which sees the job again
+        for _ in range(3):
+            await site.app.store.next("changes")  # which sees the job again
         second = await site.enqueue()
         assert (await stream.job())["id"] == second["id"]
 
@@ -253,21 +256,21 @@ async def test_many_clients_cost_one_look(site: Site) -> None:
         for stream in streams:
             await (await stream.__aenter__()).event()
         before = site.app.store.calls["changes"]
-        await asyncio.sleep(0.5)
+        for _ in range(4):
+            await site.app.store.next("changes")
         together = site.app.store.calls["changes"] - before
         for stream in streams:
             await stream.__aexit__(None, None, None)
-    assert 0 < together <= 12  # one every 50 ms at most, and not one for each of 21
+    assert together <= 6  # and not one for each of 21, each time
 
 
 async def test_nobody_listens_and_nobody_looks(site: Site) -> None:
-    async with listening(site) as stream:
-        await stream.event()
-    await site.app.store.next("changes")
-    await asyncio.sleep(0.2)
-    before = site.app.store.calls["changes"]
-    await asyncio.sleep(0.3)
-    assert site.app.store.calls["changes"] == before
+    hub = Hub(site.app)
+    hub.leave(await hub.join(site.records["viewer"].id, Wants(), None))
+    assert hub.listening == 0
+    assert hub._looking is not None
+    async with asyncio.timeout(SECONDS):
+        await hub._looking  # it has ended by itself
 
 
 async def test_a_revoked_token_hears_no_more(site: Site, monkeypatch: Any) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from rowlock.desk.sight import Sight, no_job
-from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver, JobNotRetryable
+from rowlock.desk.sight import Sight
+from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver
 from rowlock.jobs.classify import describe
 from rowlock.jobs.enqueue import Options
 from rowlock.jobs.policy import Unique
@@ -14,7 +14,7 @@ from rowlock.jobs.resilient import run_now
 from rowlock.observe import logs
 from rowlock.shapes import Shape, job_shape
 from rowlock.storage.access import RequestAnswer, RequestState
-from rowlock.storage.records import CancelResult, JobFilter, JobId, JobRecord, NewJob, Status
+from rowlock.storage.records import CancelResult, JobId, JobRecord, NewJob, Status
 
 OWN_COUNT_MAX = 10_000  # how far one company's jobs are counted
 
@@ -110,22 +110,12 @@ class Jobs(Sight):
 
     async def retry(self, job_id: JobId) -> Shape:
         """Queue a failed or cancelled job again, with fresh attempts."""
-        record = await self._found(job_id)
-        done = await self._app.store.retry(JobFilter(ids=[record.id]), 1)
-        if done.conflicts:
-            raise JobNotRetryable(f"job {job_id}: another job holds its unique key now; it stays as it is")
-        if not done.retried:
-            record = await self._found(job_id)
-            raise JobNotRetryable(f"job {job_id} is {record.status}; only failed and cancelled jobs can be retried")
+        await self._app.retry((await self._found(job_id)).id)
         return await self.job(job_id)
 
     async def cancel(self, job_id: JobId) -> Shape:
         """Cancel a waiting job, or ask a running one to stop; the job as it is then."""
-        record = await self._found(job_id)
-        result = await self._app.store.cancel(record.id)
-        if result is CancelResult.NOT_FOUND:
-            raise no_job(job_id)
-        if result is CancelResult.ALREADY_FINAL:
+        if await self._app.cancel((await self._found(job_id)).id) is CancelResult.ALREADY_FINAL:
             record = await self._found(job_id)
             raise JobIsOver(f"job {job_id} is {record.status.value} already; there is nothing to cancel")
         return await self.job(job_id)

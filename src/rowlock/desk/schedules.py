@@ -6,11 +6,13 @@ import secrets
 from datetime import timedelta
 
 from rowlock.desk.sight import Sight
-from rowlock.errors import ScheduleNotFound
+from rowlock.errors import ScheduleNotFound, StoreUnavailable
 from rowlock.jobs.schedule import Schedule
 from rowlock.shapes import Shape, iso, run_shape
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.reliability import Tick
+
+_TRIES = 5
 
 
 class Schedules(Sight):
@@ -62,14 +64,17 @@ class Schedules(Sight):
         job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **schedule.options)
         if reserved is not None:
             job = job._replace(id=reserved.job_id)
-            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
+        tried = reserved is not None and reserved.state is RequestState.BROKEN_OFF
+        for _ in range(_TRIES):
+            if tried and await self._reader.get(job.id) is not None:
                 return {"name": name, "jobId": job.id}
-        while True:
             # A tick runs once, so two at the same moment are made different.
             now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
             receipt = await self._app.store.fire(Tick(name, now, None, now, job))
             if receipt is not None:
                 return {"name": name, "jobId": receipt.job_id}
+            tried = True
+        raise StoreUnavailable(f"schedule {name!r} was run at the same moment again and again; try later")
 
     async def _declare_schedules(self) -> None:
         """Make the application's schedules known: an operator may come before the first worker."""

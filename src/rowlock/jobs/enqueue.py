@@ -152,10 +152,7 @@ class Enqueuer:
         if receipt.job_id == job.id:  # its key may be held by the earlier try's job, which is the same
             return Receipt(job.id, True)
         if job.unique and job.unique.on_conflict is OnConflict.REJECT:
-            raise DuplicateJob(
-                f"{job.type}: job {receipt.job_id} is the same and exists already; nothing was enqueued",
-                existing_job_id=receipt.job_id,
-            )
+            raise _duplicate(job, receipt)
         return receipt
 
     async def submit_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
@@ -205,12 +202,7 @@ class Enqueuer:
                 if done.done():
                     continue
                 if not receipt.created and job.unique and job.unique.on_conflict is OnConflict.REJECT:
-                    done.set_exception(
-                        DuplicateJob(
-                            f"{job.type}: job {receipt.job_id} is the same and exists already; nothing was enqueued",
-                            existing_job_id=receipt.job_id,
-                        )
-                    )
+                    done.set_exception(_duplicate(job, receipt))
                 else:
                     done.set_result(receipt)
 
@@ -278,6 +270,13 @@ def softened(job: NewJob) -> NewJob:
         return job
     unique = job.unique
     return job._replace(unique=UniqueKey(unique.key, unique.seconds, unique.while_active, OnConflict.RETURN_EXISTING))
+
+
+def _duplicate(job: NewJob, receipt: Receipt) -> DuplicateJob:
+    return DuplicateJob(
+        f"{job.type}: job {receipt.job_id} is the same and exists already; nothing was enqueued",
+        existing_job_id=receipt.job_id,
+    )
 
 
 def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any], company_id: str | None) -> UniqueKey:

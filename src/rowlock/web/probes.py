@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rowlock.app import Rowlock
 from rowlock.errors import StoreError
-from rowlock.observe.metrics import exposition
+from rowlock.observe import logs
 from rowlock.web import replies
 from rowlock.web.answer import answer
 from rowlock.web.guard import FleetViewer
@@ -47,7 +47,8 @@ async def _ready(app: Rowlock) -> bool:
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await app.store.check_schema()
-    except (StoreError, TimeoutError):
+    except (StoreError, TimeoutError) as error:
+        logs.get().warning("http.not_ready", reason=str(error) or f"no answer within {_READY_SECONDS:g} seconds")
         return False
     return True
 
@@ -58,7 +59,6 @@ async def _ready(app: Rowlock) -> bool:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     summary="Metrics of the whole fleet, for Prometheus",
 )
-async def metrics(request: Request, caller: FleetViewer) -> Response:
-    app: Rowlock = request.app.state.rowlock
+async def metrics(caller: FleetViewer) -> Response:
     headers = {"content-type": CONTENT_TYPE_LATEST, "cache-control": "no-store"}
-    return Response(await exposition(app.store), headers=headers)
+    return Response(await caller.desk.metrics(), headers=headers)
