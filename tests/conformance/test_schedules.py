@@ -24,7 +24,7 @@ from conformance.builders import (
 )
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
-from rowlock.errors import DuplicateJob, SchemaMissing
+from rowlock.errors import DuplicateJob, SchemaMissing, StoreError
 from rowlock.storage.base import Store
 from rowlock.storage.records import JobFilter, JobId, KeepPolicy, NewJob, OnConflict, Outcome, Receipt, Status
 from rowlock.storage.reliability import RunRecord, RunStatus, ScheduleRecord, Tick
@@ -257,6 +257,16 @@ async def test_a_tick_whose_job_is_refused_has_not_fired(store: Store) -> None:
     with pytest.raises(DuplicateJob):
         await store.fire(tick(ONE, new_job(unique=forever())))
     assert (await store.schedules(), await store.runs(None, 10)) == (before, [])
+    assert await store.fire(tick()) is not None
+
+
+async def test_a_tick_whose_jobs_id_is_taken_is_an_error_and_has_not_fired(store: Store) -> None:
+    """Not an answer: None would say that the tick has run."""
+    job_id = await put(store)
+    for made in (tick(job=new_job(id=job_id)), out_of_turn(TWO, new_job(id=job_id))):
+        with pytest.raises(StoreError):
+            await store.fire(made)
+    assert await store.runs("nightly", 10) == []
     assert await store.fire(tick()) is not None
 
 

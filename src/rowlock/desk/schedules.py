@@ -64,16 +64,14 @@ class Schedules(Sight):
         job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **schedule.options)
         if reserved is not None:
             job = job._replace(id=reserved.job_id)
-        tried = reserved is not None and reserved.state is RequestState.BROKEN_OFF
-        for _ in range(_TRIES):
-            if tried and await self._reader.get(job.id) is not None:
+            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
                 return {"name": name, "jobId": job.id}
+        for _ in range(_TRIES):
             # A tick runs once, so two at the same moment are made different.
             now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
             receipt = await self._app.store.fire(Tick(name, now, None, now, job))
             if receipt is not None:
                 return {"name": name, "jobId": receipt.job_id}
-            tried = True
         raise StoreUnavailable(f"schedule {name!r} was run at the same moment again and again; try later")
 
     async def _declare_schedules(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,6 +24,8 @@ from rowlock.storage.reliability import (
     ScheduleRecord,
     Tick,
 )
+
+_ONE_RUN = "schedule_runs_pkey"
 
 
 class Reliability:
@@ -66,8 +67,12 @@ class Reliability:
         return [ScheduleRecord(*row) for row in await self._connections.fetch("schedules")]
 
     async def fire(self, tick: Tick) -> Receipt | None:
-        with own_words(self._connections.url), contextlib.suppress(asyncpg.UniqueViolationError):
-            return await self._fire(tick)
+        with own_words(self._connections.url):
+            try:
+                return await self._fire(tick)
+            except asyncpg.UniqueViolationError as error:
+                if error.constraint_name != _ONE_RUN:
+                    raise
         # This tick has run, and nothing of ours is kept; a schedule that still waits for it would wait for ever.
         if tick.expected is not None:
             await self._connections.fetch("advance_schedule", tick.name, tick.expected, tick.next_at, tick.at)
