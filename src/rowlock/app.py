@@ -16,12 +16,11 @@ from rowlock.handles import Guard, Handler
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.enqueue import Enqueuer, Options
 from rowlock.jobs.guard import GuardRule, Scope
-from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import Registry, checked_name, make_type
 from rowlock.jobs.resilient import run_now
 from rowlock.jobs.schedule import Missed, Schedule
-from rowlock.jobs.worker import WorkerProcess
+from rowlock.jobs.solo import work_here
 from rowlock.notice import declare_notices
 from rowlock.observe import logs
 from rowlock.observe.redact import Redactor
@@ -340,27 +339,7 @@ class Rowlock:
 
         For tests and small applications: `rowlock worker` runs it under a supervisor, which a handler cannot block.
         """
-        engine = self.engine
-        await engine.store.check_schema()
-        log = logs.get()
-        worker = WorkerProcess(engine, queues or engine.queues(), log)
-        keeper = Keeper(engine, lambda: [worker.record], worker.note_held, log)
-        if drain:
-            await keeper.rescue()
-        chores = asyncio.create_task(keeper.run())
-        chores.add_done_callback(lambda _: worker.stop())
-        waiting = asyncio.create_task(stop.wait()) if stop is not None else None
-        if waiting is not None:
-            waiting.add_done_callback(lambda _: worker.stop())
-        try:
-            await worker.run(drain=drain)
-            if chores.done():
-                chores.result()  # a fault of ours
-        finally:
-            for task in (chores, waiting):
-                if task is not None:
-                    task.cancel()
-            await asyncio.gather(*(task for task in (chores, waiting) if task is not None), return_exceptions=True)
+        await work_here(self.engine, queues, drain=drain, stop=stop)
 
     # -- wiring ------------------------------------------------------------------------------------
 
