@@ -12,6 +12,13 @@ RowlockError
 ├── ScheduleNotFound         no schedule has this name
 ├── TokenNotFound            no token has this id
 ├── RequestFailed            a server answered with an error
+├── ImportFault              about one import
+│   ├── UnknownImportType    no importer is declared under this name
+│   ├── FileRefused          the file cannot be imported; the code and the message say why
+│   ├── DuplicateImport      the same file was imported before
+│   ├── ImportNotFound       no import has this id
+│   ├── ImportIsOver         there is nothing left to cancel
+│   └── ImportNotResumable   only failed and cancelled imports whose files are there can go on
 ├── JobError                 about one job
 │   ├── UnknownJobType       no handler is registered under this name
 │   ├── BadPayload           the payload is not what the handler takes
@@ -117,6 +124,55 @@ class RequestFailed(RowlockError):
         super().__init__(message)
         self.code = code  # of the answer
         self.status = status
+
+
+class ImportFault(RowlockError):
+    """A file could not be imported, or an import not be found or changed."""
+
+    code = "import_error"
+
+
+class UnknownImportType(ImportFault):
+    """No importer is declared under this name."""
+
+    code = "unknown_import_type"
+
+
+class FileRefused(ImportFault):
+    """The file cannot be imported; nothing of it was loaded. The code and the message say why."""
+
+    def __init__(self, message: str, *, code: str = "file_refused", more: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.more = more or {}  # what a program may want to know: columns found, the nearest names
+
+
+class DuplicateImport(ImportFault):
+    """The same file was imported before, for the same type and company; force it to import it again."""
+
+    code = "duplicate_import"
+
+    def __init__(self, message: str, *, existing_import_id: str) -> None:
+        super().__init__(message)
+        self.existing_import_id = existing_import_id
+
+
+class ImportNotFound(ImportFault):
+    """No import has this id; it may have been removed by retention."""
+
+    code = "import_not_found"
+
+
+class ImportIsOver(ImportFault):
+    """The import has ended already: there is nothing to cancel."""
+
+    code = "import_is_over"
+
+
+class ImportNotResumable(ImportFault):
+    """Only failed and cancelled imports whose files are still there can be resumed."""
+
+    code = "import_not_resumable"
 
 
 class JobError(RowlockError):

@@ -156,6 +156,54 @@ class Settings(BaseSettings):
         "ROWLOCK_NOTIFY_SECONDS", 300.0, "at most one message in so long; it names all deaths since the last"
     )
 
+    import_queue: Name = _setting("IMPORT_QUEUE_NAME", "imports", "the queue of imports whose type names none")
+    import_concurrency: Annotated[int, Field(ge=1, le=64)] = _setting(
+        "IMPORT_WORKER_CONCURRENCY", 2, "chunks of imports at once, per process"
+    )
+    import_store: str = _setting(
+        "ROWLOCK_IMPORT_STORE", "rowlock-files", "the folder of uploads and chunks, shared by the API and all workers"
+    )
+    import_folder: str = _setting("ROWLOCK_IMPORT_FOLDER", "imports", "the folder of files that are imported by name")
+    import_manifest: str = _setting(
+        "ROWLOCK_IMPORT_MANIFEST", "config/import-manifest.json", "which type and sheet a file name stands for"
+    )
+    import_xlsx_bytes_max: Annotated[int, Field(ge=1, le=1 << 30)] = _setting(
+        "ROWLOCK_IMPORT_XLSX_BYTES_MAX", 10 * 1_048_576, "size of an uploaded workbook"
+    )
+    import_csv_bytes_max: Annotated[int, Field(ge=1, le=1 << 40)] = _setting(
+        "ROWLOCK_IMPORT_CSV_BYTES_MAX", 1 << 30, "size of an uploaded CSV file"
+    )
+    import_unpacked_bytes_max: Annotated[int, Field(ge=1, le=1 << 42)] = _setting(
+        "ROWLOCK_IMPORT_UNPACKED_BYTES_MAX", 8 << 30, "size of a .csv.gz file when it is unpacked"
+    )
+    import_columns_max: Annotated[int, Field(ge=1, le=16_384)] = _setting(
+        "ROWLOCK_IMPORT_COLUMNS_MAX", 1_000, "columns of a file"
+    )
+    import_cell_chars_max: Annotated[int, Field(ge=1, le=16 * 1_048_576)] = _setting(
+        "ROWLOCK_IMPORT_CELL_CHARS_MAX", 1_048_576, "characters of one cell"
+    )
+    import_chunk_bytes: Annotated[int, Field(ge=1_024, le=1 << 28)] = _setting(
+        "ROWLOCK_IMPORT_CHUNK_BYTES", 12 * 1_048_576, "about so much of a file is one chunk"
+    )
+    import_chunks_max: Annotated[int, Field(ge=1, le=10_000)] = _setting(
+        "ROWLOCK_IMPORT_CHUNKS_MAX", 1_000, "chunks of one import; of a larger file they are larger"
+    )
+    import_errors_max: Annotated[int, Field(ge=1, le=1_000_000)] = _setting(
+        "ROWLOCK_IMPORT_ERRORS_MAX", 10_000, "errors of one import that are kept in full; all are counted"
+    )
+    import_plan_seconds: Annotated[float, Field(gt=0, le=86_400)] = _setting(
+        "ROWLOCK_IMPORT_PLAN_SECONDS", 1_800.0, "how long reading one file may take"
+    )
+    import_plan_memory_mb: Annotated[int, Field(ge=128, le=65_536)] = _setting(
+        "ROWLOCK_IMPORT_PLAN_MEMORY_MB", 512, "memory of the process that reads a file"
+    )
+    keep_import_file_days: NotNegative = _setting(
+        "ROWLOCK_KEEP_IMPORT_FILE_DAYS", 7.0, "how long the files of an import that failed are kept, to resume it"
+    )
+    keep_import_days: NotNegative = _setting(
+        "ROWLOCK_KEEP_IMPORT_DAYS", 90.0, "retention of imports, their errors and totals"
+    )
+
     http_host: str = _setting("ROWLOCK_HTTP_HOST", "127.0.0.1", "the address that the HTTP API is served on")
     http_port: Annotated[int, Field(ge=0, le=65_535)] = _setting(
         "ROWLOCK_HTTP_PORT", 8_000, "and the port; 0 lets the system choose one"

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from rowlock.clock import Clock
 from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
+from rowlock.storage.import_verbs import ImportTransaction, ImportVerbs
 from rowlock.storage.records import (
     CancelResult,
     Claimed,
@@ -65,7 +66,7 @@ Wake = Callable[[str, str], None]
 """Called with ("queue", name) when a queue may have work ("*": any of them), ("cancel", id) for a running job."""
 
 
-class StoreTransaction(Protocol):
+class StoreTransaction(ImportTransaction, Protocol):
     """The user's writes and the end of their job, committed together or not at all."""
 
     connection: Any
@@ -84,7 +85,7 @@ class StoreTransaction(Protocol):
         """Enqueue in this transaction: the jobs exist when it commits."""
 
 
-class Store(Protocol):
+class Store(ImportVerbs, Protocol):
     """Where jobs rest."""
 
     url: str  # without its password

@@ -1,0 +1,1 @@
+"""THE LIFE OF A FILE: upload -> sniff -> plan -> chunk -> validate -> load -> report."""

@@ -1,0 +1,146 @@
+"""The verbs of a store for imports, each with its guarantee; see `base` for those of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rowlock.storage.imports import (
+    Added,
+    ChunkEnd,
+    ChunkRecord,
+    ChunkResult,
+    ErrorPage,
+    ImportId,
+    ImportPage,
+    ImportRecord,
+    ImportStatus,
+    NewImport,
+    Plan,
+    Started,
+)
+from rowlock.storage.records import JobId, NewJob
+from rowlock.storage.tables import Column, FoundTable, Load, Loaded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class ImportTransaction(Protocol):
+    """What an import does inside a transaction, together with the end of its job."""
+
+    async def plan_import(self, import_id: ImportId, plan: Plan) -> bool:
+        """Record the chunks and enqueue their jobs; False, and nothing else, unless it is RUNNING and not planned.
+
+        What the reader refused is kept as a chunk that is done, with the index -1; it is not one of the total. Nor is
+        a chunk whose index is the total: what the finish job did itself.
+        """
+
+    async def end_chunk(self, import_id: ImportId, index: int, result: ChunkResult) -> ChunkEnd | None:
+        """Record what became of a chunk, in place of what an earlier attempt said; None unless the import is RUNNING.
+
+        The import is locked from here to the end of the transaction: of chunks that end at the same time each sees
+        those before it, so one of them, and only one, sees that all are done.
+        """
+
+    async def queue_finish(self, import_id: ImportId, job: NewJob) -> None:
+        """Enqueue the job that finishes an import, when all chunks are done; it counts as one of its jobs."""
+
+    async def end_import(
+        self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
+    ) -> bool:
+        """End an import; False, and nothing else, where it has ended already."""
+
+    async def table(self, name: str) -> FoundTable | None:
+        """The shape of a table of the user's; None where there is none."""
+
+    async def create_table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
+        """Create a table with these columns; the key, where there is one, is its primary key."""
+
+    async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
+        """Delete the rows whose columns have these values (all rows where none are given), and count them."""
+
+    async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
+        """Put the rows of a frame into a table and count what became of each.
+
+        The frame has the columns of the load, converted, and `row`. No key is NULL, none is there twice. Rows that the
+        database refuses do not harm the others.
+        """
+
+    async def merge(self, load: Load, staged: str) -> Loaded:
+        """Put all rows of a staging table into a table, in one statement; where one is refused, nothing is kept.
+
+        The staging table was made by `create_table` with the columns of the load and `row`.
+        """
+
+    async def drop_table(self, name: str) -> None:
+        """Remove a staging table, if it is there."""
+
+    async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
+        """Do the same, look at what would change, and undo it."""
+
+
+class ImportVerbs(Protocol):
+    """Where imports rest."""
+
+    async def add_import(self, new: NewImport, job: NewJob) -> Added:
+        """Record an import and enqueue its parent job, both or none; of the same file twice the first is answered.
+
+        The same is: type, company and SHA-256, of one that may be taken for it (`once`) and has not failed or been
+        cancelled.
+        """
+
+    async def get_import(self, import_id: ImportId) -> ImportRecord | None:
+        """One import, its totals summed over the chunks that are done; an id that is not a UUID is nobody's."""
+
+    async def imports(
+        self,
+        *,
+        type: str | None,
+        company_id: str | None,
+        status: ImportStatus | None,
+        limit: int,
+        cursor: str | None = None,
+    ) -> ImportPage:
+        """Imports, newest first. A cursor that no page came with is a ValueError."""
+
+    async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
+        """The chunks of an import by index, that of the reader's refusals (-1) too."""
+
+    async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
+        """Rows with errors, by row number, of chunks that are done."""
+
+    async def start_import(self, import_id: ImportId, message: str) -> Started:
+        """Say that planning begins: QUEUED becomes RUNNING, once for all attempts of the parent job.
+
+        Of two exclusive imports of the same type and company one is BUSY while the other runs.
+        """
+
+    async def note_import(self, import_id: ImportId, progress: int, message: str) -> bool:
+        """Tell how far planning is; progress never goes backwards. False when it is not RUNNING any more."""
+
+    async def cancel_import(self, import_id: ImportId) -> list[JobId] | None:
+        """Cancel an import that is not over and name its jobs, which are the caller's to cancel; None where it is over.
+
+        From here on no chunk of it is recorded.
+        """
+
+    async def resume_import(self, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
+        """Let a failed or cancelled import go on with these jobs for its chunks that are not done, and only these.
+
+        The index -1 stands for the parent job of one that was never planned (it is QUEUED again), and the total for the
+        finish job of one whose chunks are all done. False, and nothing else, unless it is FAILED or CANCELLED, was not
+        swept, and the indexes are exactly those not done. What it said before, `error` and `finished_at`, is gone.
+        """
+
+    async def close_imports(self, limit: int) -> list[ImportRecord]:
+        """Fail the imports of which a job (parent, chunk or finish) has failed or was cancelled; those closed now."""
+
+    async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
+        """Imports whose files may go: that succeeded, or ended otherwise longer ago; not those swept already."""
+
+    async def sweep_import(self, import_id: ImportId) -> bool:
+        """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over."""
+
+    async def prune_imports(self, days: float, limit: int) -> int:
+        """Remove up to `limit` imports that were swept and ended longer ago, oldest first, and count them."""
