@@ -136,10 +136,11 @@ def workers(bench: Bench, system: System, place: Place, settings: Settings, proc
         yield Workers(launched, Record(bench.record), bench.worker_log)
     finally:
         for process in launched:
-            _stop(process)
+            stop(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process and whatever it has started."""
     descendants = tree(process.pid)
     with contextlib.suppress(ProcessLookupError):
         process.terminate()

@@ -75,7 +75,7 @@ async def _write(tx: Transaction, job: Job, company: str, months: list[str]) -> 
     )
     for done, month in enumerate(months, 1):
         owed = payables.get(month, Payables())
-        known = sum(count for since, count in customers if since <= month)
+        known = sum(count for since, count in customers if since is None or since <= month)
         row = (*owed, share_cents(budgets.get(int(month[:4]), 0), month), known)
         await tx.execute(sql(tx, _UPSERT), company, month, *row, job.id)
         job.progress(100 * done / len(months), f"{month}: {done} of {len(months)} months")

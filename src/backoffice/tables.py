@@ -6,9 +6,13 @@ import itertools
 import re
 from typing import Any, Protocol
 
+from backoffice.application import app
+
 TABLES = {
     "customers": """
-        company_id TEXT NOT NULL, email TEXT NOT NULL, name TEXT NOT NULL, created_on TEXT NOT NULL,
+        company_id TEXT NOT NULL, email TEXT NOT NULL, name TEXT NOT NULL, created_on TEXT,
+        phone TEXT, street TEXT, city TEXT, postcode TEXT, country TEXT,
+        credit_limit_cents BIGINT, newsletter BOOLEAN,
         PRIMARY KEY (company_id, email)""",
     "accounts_payable": """
         company_id TEXT NOT NULL, invoice_number TEXT NOT NULL, vendor TEXT NOT NULL, category TEXT NOT NULL,
@@ -18,6 +22,28 @@ TABLES = {
         company_id TEXT NOT NULL, year INTEGER NOT NULL, category TEXT NOT NULL, department TEXT NOT NULL,
         amount_cents BIGINT NOT NULL,
         PRIMARY KEY (company_id, year, category, department)""",
+    "price_lists": """
+        company_id TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, active BOOLEAN NOT NULL,
+        PRIMARY KEY (company_id, id)""",
+    "price_list_items": """
+        company_id TEXT NOT NULL, price_list_id TEXT NOT NULL, id TEXT NOT NULL, cat TEXT NOT NULL, sel TEXT NOT NULL,
+        description TEXT NOT NULL, unit TEXT NOT NULL, unit_price_cents BIGINT NOT NULL,
+        PRIMARY KEY (company_id, price_list_id, cat, sel)""",
+    "price_list_components": """
+        company_id TEXT NOT NULL, price_list_id TEXT NOT NULL, item_id TEXT NOT NULL, component_code TEXT NOT NULL,
+        description TEXT NOT NULL, kind TEXT, quantity_thousandths BIGINT NOT NULL, unit_cost_cents BIGINT NOT NULL,
+        PRIMARY KEY (company_id, item_id, component_code)""",
+    "xact_raw": """
+        company_id TEXT NOT NULL, project_id TEXT NOT NULL, line_number BIGINT NOT NULL,
+        group_code TEXT, group_description TEXT, cat TEXT NOT NULL, sel TEXT NOT NULL, activity TEXT,
+        description TEXT NOT NULL, unit TEXT, note TEXT, quantity_thousandths BIGINT NOT NULL,
+        unit_cost_cents BIGINT NOT NULL, item_amount_cents BIGINT NOT NULL, sales_tax_cents BIGINT, entered_on TEXT,
+        import_id TEXT, import_row BIGINT""",
+    "xact_components": """
+        company_id TEXT NOT NULL, project_id TEXT NOT NULL, cat TEXT NOT NULL, sel TEXT NOT NULL,
+        component_code TEXT NOT NULL, description TEXT NOT NULL, unit TEXT, taxable BOOLEAN,
+        quantity_thousandths BIGINT NOT NULL, unit_price_cents BIGINT NOT NULL,
+        PRIMARY KEY (company_id, project_id, cat, sel, component_code)""",
     "monthly_snapshots": """
         company_id TEXT NOT NULL, month TEXT NOT NULL,
         payables_count BIGINT NOT NULL, payables_cents BIGINT NOT NULL, paid_cents BIGINT NOT NULL,
@@ -35,15 +61,16 @@ TABLES = {
         job_id TEXT PRIMARY KEY, company_id TEXT NOT NULL, channel TEXT NOT NULL, recipient TEXT,
         message TEXT NOT NULL, created_at TEXT NOT NULL, sent_at TEXT""",
 }
-_INDEXES = {"accounts_payable_by_day": "accounts_payable (company_id, issued_on)"}
+_INDEXES = {
+    "accounts_payable_by_day": "INDEX {} ON accounts_payable (company_id, issued_on)",
+    "price_lists_active": "UNIQUE INDEX {} ON price_lists (company_id, kind) WHERE active",
+    "xact_raw_by_project": "INDEX {} ON xact_raw (company_id, project_id)",
+}
 _LOCKS = 7_027_001  # a number of our own among PostgreSQL's advisory locks
 
 
 class Transaction(Protocol):
-    """What the functions here need of `job.transaction()`."""
-
-    @property
-    def connection(self) -> Any: ...
+    """What the functions here need of `job.transaction()`, and of the run of an import."""
 
     async def execute(self, query: str, *args: Any) -> None: ...
 
@@ -59,8 +86,8 @@ async def ensure_tables(tx: Transaction) -> None:
         await tx.execute("SELECT pg_advisory_xact_lock($1)", _LOCKS)
     for name, columns in TABLES.items():
         await tx.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-    for name, columns in _INDEXES.items():
-        await tx.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns}")
+    for name, index in _INDEXES.items():
+        await tx.execute(f"CREATE {index.format(f'IF NOT EXISTS {name}')}")
 
 
 async def one_at_a_time(tx: Transaction, company_id: str) -> None:
@@ -81,7 +108,10 @@ def sql(tx: Transaction, query: str) -> str:
 
 
 def _is_postgres(tx: Transaction) -> bool:
-    return type(tx.connection).__module__.partition(".")[0] == "asyncpg"
+    connection = getattr(tx, "connection", None)
+    if connection is None:  # a run shows none
+        return app.settings.database_url.startswith("postgres")
+    return type(connection).__module__.partition(".")[0] == "asyncpg"
 
 
 async def _complete(tx: Transaction) -> bool:

@@ -42,6 +42,9 @@ from rowlock.errors import (
     UnknownImportType,
     UnknownJobType,
 )
+from rowlock.imports.formats import Formats
+from rowlock.imports.importer import Duplicates, Importer, Policy
+from rowlock.imports.run import Run
 from rowlock.jobs.guard import Lock
 from rowlock.jobs.job import Job
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
@@ -50,6 +53,7 @@ from rowlock.jobs.transaction import JobTransaction
 from rowlock.settings import Settings
 from rowlock.storage.records import CancelResult, JobRecord, Limit, Page, Receipt, Status
 from rowlock.storage.reliability import FailurePage, FailureRecord
+from rowlock.storage.tables import Loaded, Mode
 
 __all__ = [
     "Backoff",
@@ -60,16 +64,19 @@ __all__ = [
     "DeadlineExceeded",
     "DuplicateImport",
     "DuplicateJob",
+    "Duplicates",
     "FailurePage",
     "FailureRecord",
     "FakeClock",
     "FileRefused",
+    "Formats",
     "Guard",
     "Handler",
     "ImportFault",
     "ImportIsOver",
     "ImportNotFound",
     "ImportNotResumable",
+    "Importer",
     "Job",
     "JobCancelled",
     "JobError",
@@ -81,13 +88,16 @@ __all__ = [
     "JobTransaction",
     "LeaseLost",
     "Limit",
+    "Loaded",
     "Lock",
     "Missed",
+    "Mode",
     "NoticeFailed",
     "Outcome",
     "Page",
     "PayloadTooLarge",
     "Permanent",
+    "Policy",
     "QueueFull",
     "QueueProfile",
     "RateLimited",
@@ -96,6 +106,7 @@ __all__ = [
     "Retry",
     "Rowlock",
     "RowlockError",
+    "Run",
     "Schedule",
     "ScheduleNotFound",
     "SchemaMissing",

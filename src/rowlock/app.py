@@ -13,6 +13,8 @@ from rowlock.blocking import Blocking
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import JobNotFound, JobNotRetryable, SettingsError
 from rowlock.handles import Guard, Handler
+from rowlock.imports.importer import IMPORT_JOB, Importer, ImportType
+from rowlock.imports.imports import Imports
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.enqueue import Enqueuer, Options
 from rowlock.jobs.guard import GuardRule, Scope
@@ -64,6 +66,7 @@ class Rowlock:
         self._limits: dict[str, Limit] = {}
         self._schedules: dict[str, Schedule] = {}
         self._strict = not allow_unknown_types
+        self.imports = Imports(lambda: self.engine)
         # A store's connections belong to one event loop; the portal of synchronous callers has its own.
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
         if self.settings.notifies:
@@ -200,6 +203,22 @@ class Rowlock:
         made.check()
         self._schedules[name] = made
         return made
+
+    def importer(self, name: str, **options: Any) -> Callable[[type[Importer]], type[Importer]]:
+        """Declare an import type: `@app.importer("customers", row=Customer, key=["email"], into="customers")`.
+
+        Alone it declares an importer without hooks; as a decorator it gives the class its options, which are the
+        attributes of Importer.
+        """
+        if IMPORT_JOB not in self.registry:
+            self.queue(self.settings.import_queue, concurrency=self.settings.import_concurrency, buffer_max=0)
+            self.job(IMPORT_JOB, queue=self.settings.import_queue)(self.imports.work)
+        return self.imports.declaring(name, options)
+
+    @property
+    def importers(self) -> Mapping[str, ImportType]:
+        """The import types that were declared, by name."""
+        return self.imports.types
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:
@@ -360,6 +379,8 @@ class Rowlock:
                 list(self._limits.values()),
                 self.redact,
                 self._schedules,
+                chores=self.imports.chores,
+                warmers=[self.imports.warm] if self.importers else [],
             )
             self._engines[loop] = found
         return found
@@ -371,6 +392,7 @@ class Rowlock:
 
     async def close(self) -> None:
         """Let go of the store's connections of the running event loop."""
+        await self.imports.let_go()
         engine = self._engines.pop(asyncio.get_running_loop(), None)
         if engine is not None:
             await engine.store.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from rowlock.jobs.policy import Unique
 from rowlock.shapes import Shape
+from rowlock.storage.imports import ImportId, ImportStatus
 from rowlock.storage.records import JobId, Status
 
 _LOOK_SECONDS = 0.1
@@ -115,23 +117,85 @@ class Operations(Protocol):
 
     async def run_schedule(self, name: str) -> Shape: ...
 
+    async def import_file(
+        self,
+        path: Path,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> Shape: ...
+
+    async def import_named(
+        self,
+        file_name: str,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Shape: ...
+
+    async def import_job(self, import_id: ImportId) -> Shape: ...
+
+    async def import_jobs(
+        self,
+        *,
+        type: str | None = None,
+        status: ImportStatus | str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape: ...
+
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape: ...
+
+    def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]: ...
+
+    async def resume_import(self, import_id: ImportId) -> Shape: ...
+
+    async def cancel_import(self, import_id: ImportId) -> Shape: ...
+
+    async def import_types(self) -> Shape: ...
+
+    async def import_template(self, name: str) -> bytes: ...
+
 
 async def wait(
     desk: Operations, job_id: JobId, seconds: float, seen: Callable[[Shape], None] = lambda _: None
 ) -> Shape:
     """The job when it is over, or as it is after so many seconds; `seen` is called with each look at it."""
-    job = await desk.job(job_id)
+    return await _wait(lambda: desk.job(job_id), lambda word: Status(word).final, seconds, seen)
+
+
+async def wait_import(
+    desk: Operations, import_id: ImportId, seconds: float, seen: Callable[[Shape], None] = lambda _: None
+) -> Shape:
+    """The import when it is over, or as it is after so many seconds; `seen` is called with each look at it."""
+    return await _wait(lambda: desk.import_job(import_id), lambda word: ImportStatus(word).final, seconds, seen)
+
+
+async def _wait(
+    look: Callable[[], Awaitable[Shape]], over: Callable[[str], bool], seconds: float, seen: Callable[[Shape], None]
+) -> Shape:
+    found = await look()
     pause = _LOOK_SECONDS
     try:
         async with asyncio.timeout(seconds):
-            while not Status(job["status"]).final:
+            while not over(found["status"]):
                 await asyncio.sleep(pause)
                 pause = min(pause * _LOOK_FACTOR, _LOOK_SECONDS_MAX)
-                job = await desk.job(job_id)
-                seen(job)
+                found = await look()
+                seen(found)
     except TimeoutError:
         pass
-    return job
+    return found
 
 
-__all__ = ["Operations", "wait"]
+__all__ = ["Operations", "wait", "wait_import"]

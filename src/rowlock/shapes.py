@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rowlock.imports.formats import dump_formats
+from rowlock.imports.importer import ImportType
 from rowlock.jobs.payload import loads
 from rowlock.observe.redact import Redactor
 from rowlock.storage.access import JobChange, TokenRecord
+from rowlock.storage.imports import ChunkRecord, Counts, ErrorRow, ImportRecord
 from rowlock.storage.records import JobRecord, QueueRecord, WorkerRecord
 from rowlock.storage.reliability import FailureRecord, RunRecord
 
@@ -136,6 +141,111 @@ def token_shape(token: TokenRecord) -> Shape:
         "expiresAt": iso(token.expires_at),
         "lastUsedAt": iso(token.last_used_at),
         "revokedAt": iso(token.revoked_at),
+    }
+
+
+def import_shape(
+    record: ImportRecord, redact: Redactor, chunks: Sequence[ChunkRecord] = (), errors: Sequence[Shape] = ()
+) -> Shape:
+    """An import; its errors by group are those of the chunks that are given."""
+    options = loads(record.options)
+    groups = Counter[tuple[str | None, str]]()
+    for chunk in chunks:
+        for group in chunk.groups:
+            groups[group.column, group.code] += group.count
+    return {
+        "id": record.id,
+        "jobId": record.id,
+        "type": record.type,
+        "status": record.status.value,
+        "progress": record.progress,
+        "message": _text(record.message, redact),
+        "fileName": record.file_name,
+        "csvPath": record.path,
+        "sha256": record.sha256,
+        "sizeBytes": record.size_bytes,
+        "companyId": record.company_id,
+        "projectId": record.project_id,
+        "createdByUserId": record.user_id,
+        "dryRun": bool(options.get("dryRun")),
+        "sheetName": options.get("sheet"),
+        "totalChunks": record.total_chunks,
+        "completedChunks": record.completed_chunks,
+        "createdAt": iso(record.created_at),
+        "startedAt": iso(record.started_at),
+        "finishedAt": iso(record.finished_at),
+        "updatedAt": iso(record.updated_at),
+        "metaJson": loads(record.meta),
+        "resultJson": _data(record.result, redact),
+        "errorJson": _data(record.error, redact),
+        "summary": _counts(record.counts)
+        | {
+            "errorCount": record.error_count,
+            "errors": list(errors),
+            "errorGroups": [{"column": column, "code": code, "count": n} for (column, code), n in groups.most_common()],
+        },
+    }
+
+
+def chunk_shape(chunk: ChunkRecord) -> Shape:
+    """A chunk; that of the index -1 is what the reader refused."""
+    return {
+        "index": chunk.index,
+        "status": chunk.status.value,
+        "jobId": chunk.job_id,
+        **_counts(chunk.counts),
+        "finishedAt": iso(chunk.finished_at),
+    }
+
+
+def _counts(counts: Counts) -> Shape:
+    return {
+        "totalRows": counts.rows,
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "unchanged": counts.unchanged,
+        "duplicates": counts.duplicate,
+        "failed": counts.invalid,
+    }
+
+
+def error_shapes(rows: Sequence[ErrorRow], redact: Redactor) -> list[Shape]:
+    """The errors of these rows, one after the other."""
+    return [
+        {
+            "row": error.row,
+            "column": error.column,
+            "code": error.code,
+            "value": error.value,
+            "reason": redact.text(error.reason),
+        }
+        for row in rows
+        for error in row.errors
+    ]
+
+
+def import_type_shape(declared: ImportType) -> Shape:
+    """An import type: what its files may look like, and where their rows go."""
+    return {
+        "name": declared.name,
+        "mode": declared.mode.value,
+        "policy": declared.policy.value,
+        "into": declared.into,
+        "key": list(declared.key),
+        "queue": declared.queue,
+        "columns": [
+            {
+                "name": field.name,
+                "headers": list(field.headers),
+                "kind": field.kind.value,
+                "required": field.required,
+                "nullable": field.nullable,
+                "choices": list(field.choices),
+                "secret": field.secret,
+                "formats": dump_formats(field.formats),
+            }
+            for field in declared.fields
+        ],
     }
 
 

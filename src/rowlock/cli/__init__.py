@@ -17,6 +17,8 @@ from rowlock.cli import (
     enqueue,
     failures,
     health,
+    import_file,
+    imports,
     jobs,
     metrics,
     queues,
@@ -31,7 +33,7 @@ from rowlock.cli.errors import reported
 
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 for part in (
-    *(up, worker, serve, enqueue, jobs, dead, failures, schedules, queues),
+    *(up, worker, serve, enqueue, jobs, dead, failures, import_file, imports, schedules, queues),
     *(token, store, health, metrics, doctor),
 ):
     part.register(app)
@@ -51,7 +53,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Durable background jobs on the database that you already run."""
+    """Durable background jobs and imports on the database that you already run."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

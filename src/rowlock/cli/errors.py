@@ -14,17 +14,20 @@ import typer.main
 from rowlock.errors import (
     BadCursor,
     BadPayload,
+    DuplicateImport,
     DuplicateJob,
+    FileRefused,
     RequestFailed,
     RowlockError,
     ScheduleNotFound,
     SettingsError,
+    UnknownImportType,
     UnknownJobType,
 )
 
 OK, FAILED, USAGE = 0, 1, 2
 
-_WRONG_BY_ITSELF = (BadCursor, BadPayload, ScheduleNotFound, SettingsError, UnknownJobType)
+_WRONG_BY_ITSELF = (BadCursor, BadPayload, ScheduleNotFound, SettingsError, UnknownImportType, UnknownJobType)
 """Errors of the command as it was given: it would fail on any day."""
 _WRONG_TO_A_SERVER = ("malformed_body", "validation_failed")
 
@@ -90,6 +93,10 @@ def _wrong_by_itself(error: RowlockError) -> bool:
 def _details(error: RowlockError) -> dict[str, Any]:
     if isinstance(error, DuplicateJob):
         return {"existingJobId": error.existing_job_id}
+    if isinstance(error, DuplicateImport):
+        return {"existingImportId": error.existing_import_id}
+    if isinstance(error, FileRefused):
+        return dict(error.more)
     return {}
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import orjson
 
 from rowlock import operations
+from rowlock.client.imports import Imports
 from rowlock.client.stream import Event, events
 from rowlock.client.wire import Wire
 from rowlock.errors import JobNotFound
@@ -30,7 +31,7 @@ _ADMIN = "/api/admin/queue"
 _PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
 
 
-class Client:
+class Client(Imports):
     """A server, asked with a token.
 
     What is asked is sent again, a few times, when the server is busy or the connection breaks; with an

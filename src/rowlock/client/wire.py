@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -14,7 +14,15 @@ import httpx
 import orjson
 
 from rowlock import errors
-from rowlock.errors import DuplicateJob, Outcome, RequestFailed, RowlockError, SettingsError
+from rowlock.errors import (
+    DuplicateImport,
+    DuplicateJob,
+    FileRefused,
+    Outcome,
+    RequestFailed,
+    RowlockError,
+    SettingsError,
+)
 from rowlock.ids import uuid7
 
 TRIES = 4
@@ -23,6 +31,8 @@ _AGAIN_SECONDS_MAX = 10.0  # however long the server asks us to wait
 _BUSY = (429, 502, 503)
 _IN_PROGRESS = "idempotency_in_progress"  # our own first try, whose answer did not reach us
 _LASTING = ("queue_full", "not_ready")  # these do not pass in seconds: the caller should know
+_KEEP_SECONDS = 120.0  # a server may need so long to make a large file durable
+_PROBLEM_FIELDS = ("type", "title", "status", "code", "detail")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,200}")
 
 _ERRORS: Mapping[str, type[RowlockError]] = {
@@ -90,6 +100,44 @@ class Wire:
                 wait = answer.headers.get("retry-after")
             await asyncio.sleep(pause_seconds(number, wait))
 
+    async def upload(
+        self,
+        path: str,
+        asked: Mapping[str, Any],
+        content: Callable[[], AsyncIterator[bytes]],
+        *,
+        size: int,
+        again: bool,
+    ) -> Any:
+        """Send a file; a connection that broke is tried anew only where `again`: the server may have it all the same.
+
+        That it has the file already is then no error: it is our own first try, and the answer is that import.
+        """
+        headers = {"content-type": "application/octet-stream", "content-length": str(size)}
+        timeout = httpx.Timeout(self.timeout_seconds, read=max(self.timeout_seconds, _KEEP_SECONDS))
+        number, broken = 0, False
+        while True:
+            number += 1
+            wait: str | None = None
+            try:
+                answer = await self._http.post(
+                    path, params=_query(asked), content=content(), headers=headers, timeout=timeout
+                )
+            except httpx.RequestError as error:
+                if number == TRIES or not again:
+                    raise self.unreachable(error) from None
+                broken = True
+            else:
+                if answer.is_success:
+                    return _json(answer)
+                failed = failure(answer)
+                if broken and isinstance(failed, DuplicateImport) and (existing := _problem(answer).get("existing")):
+                    return existing
+                if number == TRIES or not _passing(answer.status_code, failed.code):
+                    raise failed
+                wait = answer.headers.get("retry-after")
+            await asyncio.sleep(pause_seconds(number, wait))
+
     def stream(self, path: str, **request: Any) -> AbstractAsyncContextManager[httpx.Response]:
         """An answer that is read piece by piece."""
         return self._http.stream("GET", path, **request)
@@ -126,6 +174,10 @@ def failure(answer: httpx.Response) -> RowlockError:
     kind = _ERRORS.get(code)
     if kind is DuplicateJob:
         return DuplicateJob(detail, existing_job_id=str(told.get("existingJobId", "")))
+    if kind is DuplicateImport:
+        return DuplicateImport(detail, existing_import_id=str(told.get("existingImportId", "")))
+    if code.startswith("file_"):
+        return FileRefused(detail, code=code, more={name: told[name] for name in told if name not in _PROBLEM_FIELDS})
     if kind is not None:
         return kind(detail)
     return RequestFailed(detail or f"the server answers {status}", code=code, status=status)

@@ -4,12 +4,13 @@ HTTP routes and commands are thin skins of it; `rowlock.client.Client` is the sa
 """
 
 from rowlock.desk.fleet import Fleet
+from rowlock.desk.imports import Imports
 from rowlock.desk.records import Records
 from rowlock.desk.schedules import Schedules
 
 
-class Desk(Records, Fleet, Schedules):
-    """What may be asked of an application; with a company, of that company's jobs only."""
+class Desk(Records, Fleet, Schedules, Imports):
+    """What may be asked of an application; with a company, of that company's jobs and imports only."""
 
 
 __all__ = ["Desk"]

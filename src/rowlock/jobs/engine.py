@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rowlock.jobs.enqueue import Enqueuer
@@ -28,6 +28,8 @@ class Engine:
     limits: Sequence[Limit]
     redact: Redactor
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    chores: Sequence[tuple[float, Callable[[], Awaitable[None]]]] = ()  # for the keeper: how often, and what
+    warmers: Sequence[Callable[[], Awaitable[None]]] = ()  # what a worker does ahead, so that the first job is quick
     measures: Measures = field(default_factory=Measures)
 
     @property

@@ -51,6 +51,7 @@ class Keeper:
             asyncio.create_task(self._every(_WATCH_SECONDS, self._failures.check)),
             asyncio.create_task(self._every(MEASURE_SECONDS, self.tell_measures)),
         ]
+        chores += [asyncio.create_task(self._every(seconds, chore)) for seconds, chore in self._engine.chores]
         if self._engine.schedules:
             chores.append(asyncio.create_task(self._scheduler.run()))
         try:

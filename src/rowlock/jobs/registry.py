@@ -63,6 +63,9 @@ class Registry:
             raise UnknownJobType(f"no handler is registered for job type {name!r}; {known}")
         return found
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._types
+
     def __iter__(self) -> Iterator[JobType]:
         return iter(self._types.values())
 

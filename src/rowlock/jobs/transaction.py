@@ -35,6 +35,11 @@ class JobTransaction:
         """The driver's own connection, inside the transaction."""
         return self._open.connection
 
+    @property
+    def store(self) -> StoreTransaction:
+        """The store's own transaction, for the verbs that Rowlock itself needs."""
+        return self._open
+
     async def execute(self, query: str, *args: Any) -> None:
         """Run one statement; placeholders are the store's own: $1 on PostgreSQL, ? on SQLite."""
         await self._open.execute(query, *args)

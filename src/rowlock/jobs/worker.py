@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rowlock.errors import SettingsError, StoreError
+from rowlock.errors import RowlockError, SettingsError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
@@ -123,6 +123,7 @@ class WorkerProcess:
             asyncio.create_task(self._watch()),
             asyncio.create_task(self._tell_measures()),
         ]
+        warming = [asyncio.create_task(self._warm(warmer)) for warmer in self._engine.warmers]
         runners = []
         for lane in self._lanes:
             for runner in lane.runners:
@@ -138,7 +139,14 @@ class WorkerProcess:
                 if task.done():
                     task.result()  # a fault of ours: let it be seen, the supervisor starts another process
         finally:
-            await self._shut_down(runners, feeds, [stopping, *background])
+            await self._shut_down(runners, feeds, [stopping, *background, *warming])
+
+    async def _warm(self, warmer: Callable[[], Awaitable[None]]) -> None:
+        """Nothing depends on it: whoever needs what could not be got ready finds out why."""
+        try:
+            await warmer()
+        except (RowlockError, OSError) as error:
+            self._log.warning("worker.not_warm", reason=str(error))
 
     def _feed(self, *, drain: bool = False) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(lane.feed(drain=drain)) for lane in self._lanes]

@@ -36,20 +36,28 @@ class ImportTransaction(Protocol):
         a chunk whose index is the total: what the finish job did itself.
         """
 
-    async def end_chunk(self, import_id: ImportId, index: int, result: ChunkResult) -> ChunkEnd | None:
+    async def end_chunk(
+        self, import_id: ImportId, index: int, result: ChunkResult, *, job_id: JobId | None = None
+    ) -> ChunkEnd | None:
         """Record what became of a chunk, in place of what an earlier attempt said; None unless the import is RUNNING.
+
+        Where a job is named, and the chunk is another job's since a resume, the answer is None and nothing is recorded.
+        An index that the plan does not have is a ValueError.
 
         The import is locked from here to the end of the transaction: of chunks that end at the same time each sees
         those before it, so one of them, and only one, sees that all are done.
         """
 
     async def queue_finish(self, import_id: ImportId, job: NewJob) -> None:
-        """Enqueue the job that finishes an import, when all chunks are done; it counts as one of its jobs."""
+        """Enqueue the job that finishes an import; it counts as one of its jobs.
+
+        Nothing happens unless the import is RUNNING, all its chunks are done, and it has no such job yet.
+        """
 
     async def end_import(
         self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
     ) -> bool:
-        """End an import; False, and nothing else, where it has ended already."""
+        """End an import; False, and nothing else, where it has ended already. To end it as RUNNING is a ValueError."""
 
     async def table(self, name: str) -> FoundTable | None:
         """The shape of a table of the user's; None where there is none."""
@@ -87,7 +95,7 @@ class ImportVerbs(Protocol):
         """Record an import and enqueue its parent job, both or none; of the same file twice the first is answered.
 
         The same is: type, company and SHA-256, of one that may be taken for it (`once`) and has not failed or been
-        cancelled.
+        cancelled; and the same id, so that a caller whose answer was lost may ask again.
         """
 
     async def get_import(self, import_id: ImportId) -> ImportRecord | None:
@@ -108,7 +116,7 @@ class ImportVerbs(Protocol):
         """The chunks of an import by index, that of the reader's refusals (-1) too."""
 
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
-        """Rows with errors, by row number, of chunks that are done."""
+        """Rows with errors, by row number, of chunks that are done; each row once, with all that is said of it."""
 
     async def start_import(self, import_id: ImportId, message: str) -> Started:
         """Say that planning begins: QUEUED becomes RUNNING, once for all attempts of the parent job.
@@ -130,17 +138,28 @@ class ImportVerbs(Protocol):
 
         The index -1 stands for the parent job of one that was never planned (it is QUEUED again), and the total for the
         finish job of one whose chunks are all done. False, and nothing else, unless it is FAILED or CANCELLED, was not
-        swept, and the indexes are exactly those not done. What it said before, `error` and `finished_at`, is gone.
+        swept, and the indexes are exactly those not done; nor while another import stands in its way: of the same file,
+        or one that runs, where it is exclusive. What it said before, `error` and `finished_at`, is gone.
         """
 
     async def close_imports(self, limit: int) -> list[ImportRecord]:
-        """Fail the imports of which a job (parent, chunk or finish) has failed or was cancelled; those closed now."""
+        """Fail the imports that wait for a job (parent, chunk or finish) which is over or removed; those closed now.
+
+        A job that waits or runs again is no reason. The error is JSON: code (`job_failed` or `job_cancelled`), message,
+        jobId, and chunk (null for the parent and the finish job).
+        """
 
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         """Imports whose files may go: that succeeded, or ended otherwise longer ago; not those swept already."""
 
     async def sweep_import(self, import_id: ImportId) -> bool:
-        """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over."""
+        """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over.
+
+        Asked again, it is True again, and the first time counts.
+        """
 
     async def prune_imports(self, days: float, limit: int) -> int:
-        """Remove up to `limit` imports that were swept and ended longer ago, oldest first, and count them."""
+        """Remove up to `limit` imports that were swept and ended longer ago, oldest first, and count them.
+
+        Their chunks and errors go with them; their jobs are not touched.
+        """

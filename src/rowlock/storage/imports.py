@@ -24,6 +24,10 @@ class ImportStatus(StrEnum):
     def final(self) -> bool:
         return self not in (ImportStatus.QUEUED, ImportStatus.RUNNING)
 
+    @property
+    def resumable(self) -> bool:
+        return self in (ImportStatus.FAILED, ImportStatus.CANCELLED)
+
 
 class ChunkStatus(StrEnum):
     WAITING = "waiting"
@@ -112,6 +116,7 @@ class ChunkRecord:
     groups: Sequence[ErrorGroup]
     notes: str
     finished_at: datetime | None
+    planned_rows: int = 0  # how many the plan gave it
 
 
 @dataclass(frozen=True, slots=True)

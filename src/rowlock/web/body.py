@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -10,8 +11,19 @@ from rowlock.settings import Settings
 from rowlock.web.guard import OPEN, path_of
 from rowlock.web.problem import Problem
 
+UPLOADS = {"/api/v1/imports/xlsx/upload": "import_xlsx_bytes_max", "/api/v1/imports/csv/upload": "import_csv_bytes_max"}
+"""Where files come in, and how large they may be: these are not received here but by their routes, piece by piece."""
+FORM_BYTES = 65_536  # what a form may have around its file
+
+_HEAR_SECONDS = 0.5
+_HEAR_BYTES = 4_194_304
 _SMALL_BYTES = 65_536
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+
+
+def is_upload(scope: Scope) -> bool:
+    """Whether this request brings a file."""
+    return bool(scope["method"] == "POST" and path_of(scope) in UPLOADS)
 
 
 class ClientGone(Exception):
@@ -46,6 +58,7 @@ class Body:
 
     def __init__(self, inner: ASGIApp, settings: Settings) -> None:
         self._inner = inner
+        self._settings = settings
         self._bytes_max = settings.http_body_bytes_max
         self._seconds = settings.http_body_seconds
         self._large = asyncio.Semaphore(settings.http_bodies_max)
@@ -53,6 +66,9 @@ class Body:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if path_of(scope) in OPEN:
             await self._inner(scope, receive, send)  # a stranger's body is not received at all
+            return
+        if is_upload(scope):
+            await self._upload(scope, receive, send)
             return
         headers = {name: value for name, value in scope["headers"] if name.startswith(b"content-")}
         announced = headers.get(b"content-length", b"")
@@ -79,6 +95,31 @@ class Body:
             scope["rowlock.body"] = body
             await self._inner(scope, replay, send)
 
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a file through to its route, if there is a place for it and it does not announce that it is too large."""
+        bytes_max = getattr(self._settings, UPLOADS[path_of(scope)])
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        if announced.isdigit() and int(announced) > bytes_max + FORM_BYTES:
+            raise Problem("file_too_large", f"a file may have {bytes_max:,} bytes at most")
+        scope["rowlock.body"] = b""
+        async with _Place(self._large) as place:
+            await place.take()
+            whole = False
+
+            async def receive_on() -> Message:
+                nonlocal whole
+                message = await receive()
+                whole = not message.get("more_body", False)
+                return message
+
+            async def send_on(message: Message) -> None:
+                if not whole and message["type"] == "http.response.start" and message["status"] != 408:
+                    await hear_out(scope, receive_on)
+                await send(message)
+
+            with suppress(ClientGone):
+                await self._inner(scope, receive_on, send_on)
+
     async def _whole(self, receive: Receive, announced: int, place: _Place) -> bytes:
         parts, size = list[bytes](), 0
         try:
@@ -100,3 +141,14 @@ class Body:
 
     def _too_large(self) -> Problem:
         return Problem("body_too_large", f"a body may have {self._bytes_max:,} bytes at most")
+
+
+async def hear_out(scope: Scope, receive: Receive) -> None:
+    """Read on for a moment, and forget it: whoever is cut off while it sends does not read the answer."""
+    if any(name == b"expect" for name, _ in scope["headers"]):
+        return  # it waits for our word
+    left = _HEAR_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEAR_SECONDS):
+            while left > 0 and (message := await receive()).get("more_body", False):
+                left -= len(message.get("body", b""))

@@ -18,6 +18,7 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"
 Limit = Annotated[int, Field(ge=1, le=1_000)]
 Cursor = Annotated[str, Field(min_length=1, max_length=200)]
 StatusWord = Literal["queued", "processing", "succeeded", "failed", "cancelled"]
+ImportWord = Literal["QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
 
 
 class Given(BaseModel):
@@ -98,6 +99,41 @@ class DeadGiven(Given):
         if narrowed == self.all:
             raise ValueError("which jobs? give ids, type, queue or companyId, or else all: true")
         return self
+
+
+class ImportOptions(Given):
+    """What is said about a file; the manifest says what is left out of type and sheet."""
+
+    type: Name | None = Field(None, description="The import type. Otherwise what the manifest says of the file's name.")
+    sheet_name: Annotated[Name, Field(max_length=255)] | None = Field(
+        None, description="The sheet of a workbook. Otherwise what the manifest says, or the first one with rows."
+    )
+    company_id: Name | None = Field(
+        None, description="The company that it belongs to; that of the token, if it has one."
+    )
+    project_id: Name | None = Field(None, description="The project that it belongs to.")
+    force: bool = Field(False, description="Import it although the same file was imported before.")
+    dry_run: bool = Field(False, description="Load nothing; say what would change.")
+
+
+class ImportNamedGiven(ImportOptions):
+    """A file of the import folder."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"filename": "Accounts-Payable.xlsx"}]})
+
+    filename: Annotated[str, Field(min_length=1, max_length=255)] = Field(
+        description="The name of a file in the import folder, without folders."
+    )
+
+
+class UploadAsked(ImportOptions):
+    """The same in the query of an upload, with the name where the body is the file itself."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    filename: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="The file's name: needed where the body is the file itself, and not a form."
+    )
 
 
 class RetryGiven(Given):

@@ -24,6 +24,7 @@ from rowlock.ids import uuid7
 from rowlock.observe import logs
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.web.answer import JSON
+from rowlock.web.body import is_upload
 from rowlock.web.guard import CALLER, Caller, Needs
 from rowlock.web.problem import MEDIA_TYPE, Problem
 
@@ -46,7 +47,8 @@ class Once:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = [value for name, value in scope["headers"] if name == b"idempotency-key"]
-        if not given or not await self._is_taken(scope):
+        # A file goes by without: it is not kept to be compared, and its SHA-256 tells when it comes again.
+        if not given or is_upload(scope) or not await self._is_taken(scope):
             await self._inner(scope, receive, send)
             return
         key, fingerprint = _identity(scope, _checked(given))

@@ -79,7 +79,8 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
             operation["responses"]["200"]["headers"] = {"ETag": {"schema": {"type": "string"}}}
         if method == "POST":
             statuses += [409, 413, 415]
-            operation.setdefault("parameters", []).append(_KEY)
+            if not operation.pop("x-upload", False):
+                operation.setdefault("parameters", []).append(_KEY)
         for status in statuses:
             operation["responses"].setdefault(str(status), {})
             if status == 422 or not operation["responses"][str(status)]:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from rowlock.errors import DuplicateJob, RowlockError, StoreError
+from rowlock.errors import DuplicateImport, DuplicateJob, FileRefused, RowlockError, StoreError
 
 MEDIA_TYPE = "application/problem+json"
 _WAIT_SECONDS = 5  # where an error says that it may be gone soon
@@ -30,17 +30,33 @@ PROBLEMS: Mapping[str, Kind] = {
     "not_found": Kind(404, "There is nothing at this address."),
     "job_not_found": Kind(404, "No job or failure has this id."),
     "schedule_not_found": Kind(404, "No schedule has this name."),
+    "import_not_found": Kind(404, "No import has this id."),
+    "file_not_found": Kind(404, "There is no such file in the import folder."),
     "method_not_allowed": Kind(405, "This address does not take this method."),
     "request_timeout": Kind(408, "The request took too long to arrive."),
     "duplicate_job": Kind(409, "A job with the same unique key exists already."),
     "job_not_retryable": Kind(409, "Only failed and cancelled jobs can be retried."),
     "job_is_over": Kind(409, "The job has ended already: there is nothing to cancel."),
+    "duplicate_import": Kind(409, "The same file was imported before, for the same type and company."),
+    "import_is_over": Kind(409, "The import has ended already: there is nothing to cancel."),
+    "import_not_resumable": Kind(409, "Only failed and cancelled imports whose files are there can be resumed."),
     "idempotency_in_progress": Kind(409, "A request with this Idempotency-Key is being answered right now."),
     "body_too_large": Kind(413, "The body is larger than the limit."),
     "payload_too_large": Kind(413, "The payload is larger than the limit."),
-    "unsupported_media_type": Kind(415, "The body must be application/json."),
+    "file_too_large": Kind(413, "The file is larger than the limit for its kind."),
+    "unsupported_media_type": Kind(415, "The body is not of a media type that this address takes."),
+    "file_type_unknown": Kind(415, "Files with such a name cannot be imported here."),
+    "file_content_mismatch": Kind(415, "The file is something else than its name says."),
+    "file_old_format": Kind(415, "The file is a workbook of Excel 97-2003."),
     "malformed_body": Kind(422, "The body is not JSON."),
     "validation_failed": Kind(422, "A parameter or a field of the body is missing or wrong."),
+    "malformed_form": Kind(422, "The form is not well-formed, or lacks its file."),
+    "file_name_bad": Kind(422, "This is not the name of a file."),
+    "file_empty": Kind(422, "The file is empty."),
+    "file_encrypted": Kind(422, "The file is protected with a password."),
+    "file_damaged": Kind(422, "The file is damaged."),
+    "file_refused": Kind(422, "The file cannot be imported."),
+    "unknown_import_type": Kind(422, "No importer has this name, or none was named."),
     "unknown_job_type": Kind(422, "No handler is registered for this job type."),
     "bad_payload": Kind(422, "The payload is not what the handler takes."),
     "bad_setting": Kind(422, "A name or an option is out of its limits."),
@@ -51,7 +67,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "queue_full": Kind(429, "The queue holds as many waiting jobs as it may; try again later."),
     "headers_too_large": Kind(431, "The request's line and headers are larger than the limit."),
     "internal_error": Kind(500, "Something unexpected went wrong; the server's log has the reason."),
-    "store_unavailable": Kind(503, "The database cannot be reached; try again later."),
+    "store_unavailable": Kind(503, "The database or the folder of imports cannot be used; try again later."),
     "not_ready": Kind(503, "The database is not ready for this version."),
     "timeout": Kind(504, "The answer took too long."),
 }
@@ -96,6 +112,10 @@ def problem_of(error: RowlockError) -> Problem:
     """The answer to an error of ours."""
     if isinstance(error, DuplicateJob):
         return Problem(error.code, str(error), more={"existingJobId": error.existing_job_id})
+    if isinstance(error, DuplicateImport):
+        return Problem(error.code, str(error), more={"existingImportId": error.existing_import_id})
+    if isinstance(error, FileRefused):
+        return Problem(error.code if error.code in PROBLEMS else "file_refused", str(error), more=dict(error.more))
     if error.code in PROBLEMS:
         return Problem(error.code, str(error))
     if error.code in _NOT_READY:

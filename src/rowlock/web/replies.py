@@ -5,16 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field
 
+from rowlock.web.import_replies import ImportTold
 from rowlock.web.models import EXAMPLE_ID, EXAMPLE_TIME, StatusWord
-
-
-class Told(BaseModel):
-    """What is answered."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+from rowlock.web.told import Told
 
 
 class JobTold(Told):
@@ -294,5 +289,6 @@ class ProblemTold(BaseModel):
     code: str = Field(description="Stable: programs may rely on it.", examples=["job_not_found"])
     detail: str
     existingJobId: str | None = Field(None, description="With duplicate_job: the id of the job that exists.")
-    existing: JobTold | None = Field(None, description="And that job.")
+    existingImportId: str | None = Field(None, description="With duplicate_import: the id of the earlier import.")
+    existing: JobTold | ImportTold | None = Field(None, description="And that job, or that import.")
     errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every field that is wrong.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,12 +11,11 @@ from rowlock.errors import RowlockError, StoreError
 from rowlock.observe import logs
 from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
+from rowlock.web.body import hear_out, is_upload
 from rowlock.web.guard import path_of
 from rowlock.web.problem import Problem, problem_of
 
 EVENTS = "/api/v1/events"
-_HEAR_SECONDS = 0.5
-_HEAR_BYTES = 4_194_304
 
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -63,14 +61,15 @@ class Shield:
         try:
             if self._here > self._most:
                 raise Problem("too_many_requests", f"{self._most:,} requests are being answered", {"retry-after": "1"})
-            async with asyncio.timeout(None if listens else self._seconds):
+            # A file may take long to arrive: its route looks after the time, piece by piece.
+            async with asyncio.timeout(None if listens or is_upload(scope) else self._seconds):
                 await self._inner(scope, receive_on, send_on)
         except Exception as error:
             problem = self._problem(error, scope)
             if begun:
                 raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
             if not whole and problem.status != 408:
-                await _hear_out(scope, receive_on)
+                await hear_out(scope, receive_on)
             await problem.response()(scope, receive, send_on)
         finally:
             self._here -= not listens
@@ -87,17 +86,6 @@ class Shield:
             return problem_of(error)
         log.error("http.failed", method=scope["method"], path=scope["path"], exc_info=error)
         return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")
-
-
-async def _hear_out(scope: Scope, receive: Receive) -> None:
-    """Read on for a moment, and forget it: whoever is cut off while it sends does not read the answer."""
-    if any(name == b"expect" for name, _ in scope["headers"]):
-        return  # it waits for our word
-    left = _HEAR_BYTES
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_HEAR_SECONDS):
-            while left > 0 and (message := await receive()).get("more_body", False):
-                left -= len(message.get("body", b""))
 
 
 def _announces_body(scope: Scope) -> bool:

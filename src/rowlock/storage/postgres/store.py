@@ -15,7 +15,9 @@ from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
+from rowlock.storage.postgres.importing import Importing, ImportingTransaction
 from rowlock.storage.postgres.listen import Bell, listen
+from rowlock.storage.postgres.load import Loading
 from rowlock.storage.postgres.operate import Operators
 from rowlock.storage.postgres.reliability import Reliability
 from rowlock.storage.postgres.rows import (
@@ -49,7 +51,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators, Reliability, Access):
+class PostgresStore(Schema, Operators, Reliability, Access, Importing):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(
@@ -205,7 +207,7 @@ class PostgresStore(Schema, Operators, Reliability, Access):
         await listen(self._connections, self._listen_url, wake)
 
 
-class PostgresTransaction:
+class PostgresTransaction(ImportingTransaction, Loading):
     """One transaction of a handler's, on a connection of the store's."""
 
     def __init__(self, connection: Any, clock: Clock, url: str) -> None:

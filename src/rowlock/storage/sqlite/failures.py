@@ -18,7 +18,7 @@ BUSY_SECONDS = 5.0
 _TABLE = re.compile(
     r"no such table: (main\.)?(jobs|ready|delayed|running|finished|unique_keys|queues|wakes|limits"
     r"|key_pauses|key_starts|workers|job_records|totals|minutes|job_failures|job_idempotency_locks|schedules"
-    r"|schedule_runs|alerts|measures|tokens|requests)\b"
+    r"|schedule_runs|alerts|measures|tokens|requests|imports|import_chunks|import_errors|import_records)\b"
 )
 _UNAVAILABLE = {
     apsw.SQLITE_BUSY: f"{{path}} is locked: another connection has held its write lock for {BUSY_SECONDS:g} s; "

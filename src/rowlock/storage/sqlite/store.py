@@ -44,6 +44,7 @@ from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
+from rowlock.storage.sqlite.importing import Importing
 from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
@@ -57,7 +58,7 @@ IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore(Reliability, Access):
+class SqliteStore(Reliability, Access, Importing):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:

@@ -1,0 +1,21 @@
+"""The application whose workers are measured: importers of customers, and one to get warm with."""
+
+from __future__ import annotations
+
+from benchmarks.imports.model import KEY, TABLE, Customer
+from rowlock import Rowlock
+from rowlock.settings import Settings
+
+UPSERT, REPLACE, WARM = "customers", "customers.replace", "warm"
+
+
+def application(settings: Settings | None = None) -> Rowlock:
+    """Customers by upsert, customers in place of those that are there, and customers into a table of their own."""
+    made = Rowlock(settings=settings)
+    made.importer(UPSERT, row=Customer, key=[KEY], into=TABLE)
+    made.importer(REPLACE, row=Customer, key=[KEY], into=TABLE, mode="replace")
+    made.importer(WARM, row=Customer, key=[KEY], into="warm")
+    return made
+
+
+app = application()

@@ -1,0 +1,95 @@
+"""Rowlock's workers as real processes, with the memory that each process of their tree had at its peak."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.clients import ClientError, stop
+from benchmarks.usage import tree
+
+_LOOK_SECONDS = 0.05
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(slots=True)
+class WorkerTree:
+    process: subprocess.Popen[bytes]
+    log: Path
+    peaks: dict[int, float] = field(default_factory=dict)  # megabytes, by process
+    roles: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def check(self) -> None:
+        """Raise when the workers ended by themselves."""
+        if self.process.poll() is not None:
+            raise ClientError(f"worker ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
+
+    def look(self) -> None:
+        """Note what each process has used at most until now."""
+        for pid in tree(self.pid):
+            with contextlib.suppress(OSError, TypeError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+                self.peaks[pid] = max(self.peaks.get(pid, 0.0), int(found[1]) / 1024)  # type: ignore[index]
+                if pid not in self.roles:
+                    self.roles[pid] = "supervisor" if pid == self.pid else _role(pid)
+
+    def forget(self) -> None:
+        """Let peaks begin here."""
+        for pid in tree(self.pid):
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # the kernel's word for: forget the peak
+        self.peaks.clear()
+
+    def peak_by_role(self) -> dict[str, float]:
+        """The most that one process of each role had, in megabytes."""
+        self.look()
+        found: dict[str, float] = {}
+        for pid, peak in self.peaks.items():
+            role = f"peak_{self.roles.get(pid, 'other')}_mb"
+            found[role] = max(found.get(role, 0.0), peak)
+        return found | {"peak_mb": max(self.peaks.values(), default=0.0)}
+
+
+@contextlib.contextmanager
+def workers(environment: dict[str, str], directory: Path, processes: int) -> Iterator[WorkerTree]:
+    """Workers of the application, as its users start them; stopped at the end with whatever they started."""
+    command = [sys.executable, "-m", "rowlock", "worker", "--app", "benchmarks.imports.app:app", "--queue", "imports"]
+    command += ["--processes", str(processes), "--json"]
+    log = directory / "worker.log"
+    environment = os.environ | environment | {"PYTHONPATH": str(_REPOSITORY)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True
+        )
+    running = WorkerTree(process, log)
+    over = threading.Event()
+    watching = threading.Thread(target=_watch, args=(running, over), daemon=True)
+    watching.start()
+    try:
+        yield running
+    finally:
+        over.set()
+        watching.join()
+        stop(process)
+
+
+def _watch(running: WorkerTree, over: threading.Event) -> None:
+    while not over.wait(_LOOK_SECONDS):
+        running.look()
+
+
+def _role(pid: int) -> str:
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return "planner" if b"rowlock.imports.planner" in command else "worker"

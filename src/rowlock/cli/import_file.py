@@ -1,0 +1,134 @@
+"""`rowlock import`: a file into its table, here or through a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli import options
+from rowlock.cli.asking import asks
+from rowlock.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rowlock.cli.output import Output
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "import",
+        help=options.examples(
+            "Import a CSV file or a workbook. The answer begins with the id of the import; workers do the rest, and "
+            "--wait waits for them. Exit code 1 where the file is refused or, with --wait, the import fails.",
+            "rowlock import customers.csv --type customers --wait",
+            'rowlock import Accounts-Payable.xlsx --sheet "AP Data" --type ap',
+            "rowlock import customers.csv --dry-run --wait",
+            "rowlock import customers.csv --server https://jobs.example.org --token-file ~/.rowlock-token --wait",
+        ),
+    )(import_)
+
+
+@asks(create=True)
+async def import_(
+    desk: Operations,
+    out: Output,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .csv.gz or .xlsx file.")],
+    type: Annotated[
+        str | None,
+        typer.Option("--type", metavar="TYPE", help="The import type. Otherwise what the manifest says of the name."),
+    ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option("--sheet", metavar="NAME", help="The sheet of a workbook. Otherwise as the manifest says."),
+    ] = None,
+    company: Annotated[
+        str | None, typer.Option("--company", metavar="ID", help="The company that the import belongs to.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="ID", help="The project that the import belongs to.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Load nothing; say what would change.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Import it although it was imported before.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over, and show what became of it.")] = False,
+    wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 86_400.0,
+) -> int:
+    path, size = _found(file)
+    with out.progress(f"sending {path.name}", size) as advance:
+        found = await desk.import_file(
+            path,
+            type=type,
+            sheet=sheet,
+            company_id=company,
+            project_id=project,
+            force=force,
+            dry_run=dry_run,
+            sent=advance,
+        )
+    if not wait:
+        out.tell(found, f"{found['id']}  {found['fileName']} as {found['type']}, {found['status']}")
+        return 0
+    found = await _over(desk, found, wait_seconds, out)
+    show_import(found, out)
+    return 0 if found["status"] == "SUCCEEDED" else 1
+
+
+def _found(file: str) -> tuple[Path, int]:
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"{file}: there is no such file")
+    return path, path.stat().st_size
+
+
+async def _over(desk: Operations, found: Shape, seconds: float, out: Output) -> Shape:
+    """The import when it is over, with a progress line meanwhile."""
+    from rowlock import operations
+    from rowlock.storage.imports import ImportStatus
+
+    shown = 0
+    with out.progress(f"importing {found['fileName']}", 100) as advance:
+
+        def seen(look: Shape) -> None:
+            nonlocal shown
+            if look["progress"] > shown:
+                advance(look["progress"] - shown)
+                shown = look["progress"]
+
+        found = await operations.wait_import(desk, found["id"], seconds, seen)
+    if not ImportStatus(found["status"]).final:
+        out.note(f"import {found['id']} is {found['status']} after {seconds:g} s; is a worker running?")
+    return found
+
+
+_ERRORS_SHOWN = 10
+
+
+def show_import(found: Shape, out: Output) -> None:
+    """One import: its record as JSON, or what became of its rows and its first errors."""
+    if out.as_json:
+        out.json(found)
+        return
+    names = ("id", "type", "status", "fileName", "companyId", "projectId", "sheetName", "message")
+    told = {name: found[name] for name in names if found[name]}
+    if not found["finishedAt"]:
+        told["progress"] = f"{found['progress']} %"
+    out.fields(told)
+    summary = found["summary"]
+    counts = ("totalRows", "inserted", "updated", "unchanged", "duplicates", "failed")
+    if summary["totalRows"]:
+        out.line("")
+        out.table(("rows", *counts[1:]), [[f"{summary[name]:,}" for name in counts]], "")
+    for change, times in ((found["resultJson"] or {}).get("changed") or {}).items() if found["dryRun"] else ():
+        out.line(f"would change {change} in {times:,} rows")
+    if summary["errors"]:
+        out.line("")
+        show_errors(summary["errors"][:_ERRORS_SHOWN], out)
+    if summary["errorCount"] > min(_ERRORS_SHOWN, len(summary["errors"])):
+        out.note(f"{summary['errorCount']:,} errors in all: rowlock imports errors {found['id']} --csv errors.csv")
+
+
+def show_errors(errors: list[Shape], out: Output) -> None:
+    rows = [(error["row"], error["column"], error["value"], error["reason"]) for error in errors]
+    out.table(("row", "column", "value", "reason"), rows, "no errors")

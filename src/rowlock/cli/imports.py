@@ -1,0 +1,165 @@
+"""`rowlock imports`: look at imports, get their errors, resume or cancel one."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli import options
+from rowlock.cli.asking import asks
+from rowlock.cli.errors import UsageError
+from rowlock.cli.import_file import show_errors, show_import
+from rowlock.cli.jobs import Cursor
+
+if TYPE_CHECKING:
+    from rowlock.cli.output import Output
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
+
+commands = typer.Typer(no_args_is_help=True, help="Look at imports, get their errors, resume or cancel one.")
+
+ImportId = Annotated[str, typer.Argument(metavar="ID", help="The import's id.")]
+_EXAMPLE = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
+
+
+class ImportStatus(StrEnum):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="imports")
+
+
+@commands.command(
+    "list",
+    help=options.examples(
+        "List imports, newest first.",
+        "rowlock imports list --status FAILED --type customers",
+        "rowlock imports list --limit 500 --json",
+    ),
+)
+@asks()
+async def list_(
+    desk: Operations,
+    out: Output,
+    status: Annotated[
+        ImportStatus | None, typer.Option(case_sensitive=False, help="Only imports in this state.")
+    ] = None,
+    type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only imports of this type.")] = None,
+    company: Annotated[str | None, typer.Option("--company", metavar="ID", help="Only of this company.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many imports.")] = 50,
+    cursor: Cursor = None,
+) -> None:
+    page = await desk.import_jobs(type=type, status=status, company_id=company, limit=limit, cursor=cursor)
+    if out.as_json:
+        out.json(page)
+        return
+    columns = ("id", "type", "file", "status", "progress", "rows", "failed", "when", "note")
+    out.table(columns, list(map(_row, page["imports"])), "no imports match")
+    if page["nextCursor"] is not None:
+        out.note(f"there are more: --cursor {page['nextCursor']}")
+
+
+@commands.command(
+    help=options.examples(
+        "Show one import: what became of its rows, and its first errors.", f"rowlock imports show {_EXAMPLE}"
+    )
+)
+@asks()
+async def show(desk: Operations, out: Output, id: ImportId) -> None:
+    show_import(await desk.import_job(id), out)
+
+
+@commands.command(
+    help=options.examples(
+        "Show the errors of an import in the order of the file, or write its rows with errors to a CSV file: the "
+        "file's own columns, then row, column and reason.",
+        f"rowlock imports errors {_EXAMPLE}",
+        f"rowlock imports errors {_EXAMPLE} --csv errors.csv",
+        f"rowlock imports errors {_EXAMPLE} --limit 1000 --json",
+    )
+)
+@asks()
+async def errors(
+    desk: Operations,
+    out: Output,
+    id: ImportId,
+    csv: Annotated[
+        str | None,
+        typer.Option("--csv", metavar="FILE", help="Write the rows with errors there; - is standard output."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The errors of so many rows, at most.")] = 100,
+    after_row: Annotated[int, typer.Option(min=0, metavar="ROW", help="Go on after this row.")] = 0,
+) -> None:
+    if csv is not None:
+        await _write(desk, out, id, csv)
+        return
+    page = await desk.import_errors(id, after_row=after_row, limit=limit)
+    if out.as_json:
+        out.json(page)
+        return
+    show_errors(page["errors"], out)
+    if page["nextRow"] is not None:
+        out.note(f"there are more: --after-row {page['nextRow']}")
+
+
+@commands.command(
+    help=options.examples(
+        "Let a failed or cancelled import go on: only chunks that are not done run again.",
+        f"rowlock imports resume {_EXAMPLE}",
+    )
+)
+@asks()
+async def resume(desk: Operations, out: Output, id: ImportId) -> None:
+    found = await desk.resume_import(id)
+    out.tell(found, f"{found['id']}  {found['fileName']} goes on, {found['status']}")
+
+
+@commands.command(
+    help=options.examples(
+        "Cancel an import that is not over. Chunks that are done stay.", f"rowlock imports cancel {_EXAMPLE}"
+    )
+)
+@asks()
+async def cancel(desk: Operations, out: Output, id: ImportId) -> None:
+    found = await desk.cancel_import(id)
+    out.tell(found, f"{found['id']}  {found['fileName']} is {found['status']}")
+
+
+async def _write(desk: Operations, out: Output, import_id: str, file: str) -> None:
+    size = 0
+    parts = desk.import_errors_csv(import_id)
+    first = await anext(parts)  # whether there is such an import shows before a file is made
+    try:
+        with _opened(file) as written:
+            size += written.write(first)
+            async for part in parts:
+                size += written.write(part)
+    except OSError as error:
+        raise UsageError(f"--csv {file}: {error.strerror}") from None
+    if file != "-":
+        out.tell({"file": file, "bytes": size}, f"{file} is written, {size:,} bytes")
+
+
+def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb")
+
+
+def _row(found: Shape) -> list[object]:
+    from rowlock.cli.output import ago
+
+    summary = found["summary"]
+    when = ago(found["finishedAt"] or found["createdAt"])
+    return [
+        *(found["id"], found["type"], found["fileName"], found["status"], f"{found['progress']} %"),
+        *(f"{summary['totalRows']:,}", f"{summary['failed']:,}", when, found["message"]),
+    ]

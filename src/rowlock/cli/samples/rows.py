@@ -1,0 +1,170 @@
+"""The rows of the good sample files: any number of them, all keys different, the same for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+
+from rowlock.cli.samples.workbook import Cell
+
+CUSTOMERS = (
+    *("E-mail Address", "Name", "Phone Number", "Street", "City", "Postcode", "Country"),
+    *("Credit Limit", "Newsletter", "Customer Since"),
+)
+PAYABLES = ("Invoice Number", "Vendor", "Category", "Amount", "Invoice Date", "Due Date", "Paid On")
+BUDGETS = ("Year", "Category", "Department", "Budget")
+ITEMS = ("Cat", "Sel", "Desc", "Unit", "Unit Price")
+COMPONENTS = ("Cat", "Sel", "Component Code", "Component Description", "Component Type", "Qty", "Unit Cost")
+LINES = (
+    *("#", "Group Code", "Group Description", "Cat", "Sel", "Act", "Desc", "Qty", "Unit", "Unit Cost", "Item Amount"),
+    *("Sales Tax", "Date", "Note 1"),
+)
+PARTS = ("Cat", "Sel", "Component Code", "Desc", "Qty", "Unit", "Unit Price", "Taxable")
+
+BUDGETS_MAX = 18_000  # so many years, categories and departments there are
+COMPONENTS_OF_ITEM = 4
+
+_FIRST = ("Anna", "Bruno", "Chloé", "David", "Emília", "Farid", "Grace", "Håkon", "Inès", "Jürgen", "Kofi", "Łucja")
+_LAST = ("Smith", "O'Brien", "Müller", "García", "Nowak", "Rossi", "Sørensen", "Tanaka", "Dubois", "Okafor", "Silva")
+_MAIL = ("example.com", "Example.COM", "example.org", "mail.example.net")
+_CITY = (
+    *(("Boston", "02108", "US"), ("Köln", "50667", "DE"), ("Zürich", "8001", "CH"), ("São Paulo", "01310-100", "BR")),
+    *(("Leeds", "LS1 4AP", "GB"), ("Lyon", "69001", "fr"), ("Gdańsk", "80-831", "PL")),
+)
+_VENDOR = ("Paper & Co", "Northwind Traders", "Łódź Metalworks", 'The "Best" Cleaners', "Contoso, Ltd.", "Fabrikam")
+_CATEGORY = ("office", "travel", "rent", "software", "marketing", "utilities", "payroll", "training", "repairs")
+_DEPARTMENT = ("Sales", "Finance", "Operations", "IT", "HR", "Legal", "Research", "Support", "Logistics", "Facilities")
+_CAT = ("DRY", "PNT", "FCC", "CLN", "PLM", "ELE", "RFG", "DOR", "WDW", "INS", "FRM", "CAB", "TIL", "HVC")
+_UNIT = ("SF", "LF", "EA", "HR", "SY")
+_KIND = ("Material", "Labor", "Equipment")
+_ROOM = ("Kitchen", "Living Room", "Bath 1", "Garage")
+_ALPHABET = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+_MASK = (1 << 64) - 1
+_DAY = date(2024, 1, 1).toordinal()
+
+
+def mixed(seed: int, number: int) -> int:
+    """64 bits that look like chance, the same for the same seed and number."""
+    bits = ((number + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+def customers(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    days = [date.fromordinal(_DAY + day) for day in range(900)]
+    # As office people write them: most one way, some another.
+    since = [f"{day:%m/%d/%Y}" if place % 7 == 0 else day.isoformat() for place, day in enumerate(days)]
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        given, family = _FIRST[bits % 12], _LAST[(bits >> 8) % 11]
+        city, postcode, country = _CITY[(bits >> 16) % 7]
+        limit = (bits >> 20) % 5_000_000
+        yield [
+            f"{_ascii(given)}.{_ascii(family)}.{number}@{_MAIL[(bits >> 43) & 3]}",
+            f"{family}, {given}" if bits & 0x1C00 == 0 else f"{given} {family}",
+            f"+1 555 {(bits >> 32) % 10_000:04}" if bits & 0x300000 else "",
+            f"{(bits >> 36) % 200 + 1} Main Street",
+            city,
+            postcode,
+            country,
+            "" if limit % 9 == 0 else f"{limit // 100:,}.{limit % 100:02}",
+            ("yes", "no", "", "Yes")[(bits >> 48) & 3],
+            since[(bits >> 50) % 900],
+        ]
+
+
+def payables(seed: int, first: int, count: int) -> Iterator[list[Cell]]:
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        issued = _DAY + bits % 700
+        paid = issued + (bits >> 10) % 60
+        yield [
+            f"{number:07}" if bits & 0x10000 else f"INV-{number:06}",
+            _VENDOR[(bits >> 20) % 6],
+            _CATEGORY[(bits >> 24) % 9],
+            _amount((bits >> 28) % 2_000_000 - (100_000 if bits & 0x1F0000000000000 == 0 else 0)),
+            date.fromordinal(issued),
+            date.fromordinal(issued + 30),
+            date.fromordinal(paid) if bits & 0x20000 else None,
+        ]
+
+
+def budgets(seed: int, first: int, count: int) -> Iterator[list[Cell]]:
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        rest, department = divmod(number, 10)
+        rest, category = divmod(rest, 9)
+        yield [2000 + rest, _CATEGORY[category], _DEPARTMENT[department], _amount((bits >> 12) % 50_000_000)]
+
+
+def items(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        cat, sel = _item(number)
+        words = f'{cat} work, {(bits >> 8) % 48 + 1}" wide' if bits & 7 == 0 else f"{cat} work no. {number}"
+        yield [cat, sel, words, _UNIT[(bits >> 16) % 5], _text((bits >> 20) % 90_000)]
+
+
+def components(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    """Components of the first items, a few for each."""
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        item, part = divmod(number, COMPONENTS_OF_ITEM)
+        kind = _KIND[part % 3]
+        row = [*_item(item), f"C{part + 1}-{kind[:3].upper()}", f"{kind} {part + 1}", kind]
+        yield [*row, f"{(bits >> 8) % 20_000 / 1_000:.3f}", _text((bits >> 24) % 30_000)]
+
+
+def lines(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        quantity, cost = (bits >> 8) % 400 + 1, (bits >> 20) % 20_000
+        room = _ROOM[(bits >> 2) & 3]
+        yield [
+            *(str(number + 1), room[:3].upper(), room, *_item((bits >> 40) % 500), "+-R&"[bits & 3]),
+            *(f"Work in {room}", str(quantity), _UNIT[(bits >> 16) % 5], _text(cost), _text(quantity * cost)),
+            _text(quantity * cost // 16) if bits & 8 else "",
+            date.fromordinal(_DAY + (bits >> 48) % 700).isoformat(),
+            "line one\nline two" if bits & 0x1F0 == 0 else "",
+        ]
+
+
+def parts(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    for number in range(first, first + count):
+        bits = mixed(seed, number)
+        item, part = divmod(number, 3)
+        row = [*_item(item), f"X{part + 1}", f"Component {part + 1}", f"{(bits >> 8) % 9_000 / 10:.1f}"]
+        yield [*row, _UNIT[(bits >> 16) % 5], _text((bits >> 24) % 30_000), ("yes", "no")[bits & 1]]
+
+
+def _item(number: int) -> tuple[str, str]:
+    """Category and selector of an item."""
+    rest, cat = divmod(number, len(_CAT))
+    code = ""
+    while rest or len(code) < 3:
+        rest, place = divmod(rest, len(_ALPHABET))
+        code = _ALPHABET[place] + code
+    return _CAT[cat], code
+
+
+def _amount(cents: int) -> Decimal:
+    return Decimal(cents).scaleb(-2)
+
+
+def _text(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+def _ascii(name: str) -> str:
+    return _PLAIN.get(name, name)
+
+
+def _plain(names: Sequence[str]) -> dict[str, str]:
+    """Names as they are written in e-mail addresses."""
+    table = str.maketrans("éíåèüŁøãñąćś", "eiaeuLoanacs", "'")
+    return {name: name.translate(table) for name in names}
+
+
+_PLAIN = _plain([*_FIRST, *_LAST])

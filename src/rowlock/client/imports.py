@@ -1,0 +1,149 @@
+"""Imports, asked of a server: files are streamed to it, and errors from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rowlock import operations
+from rowlock.client.wire import Wire, failure
+from rowlock.errors import ImportNotFound
+from rowlock.ids import is_uuid
+from rowlock.imports.signature import clean_name, kind_of
+from rowlock.imports.upload import file_size, read_file
+from rowlock.jobs.registry import checked_name
+from rowlock.shapes import Shape
+from rowlock.storage.imports import ImportId, ImportStatus
+
+_IMPORTS = "/api/v1/import-jobs"
+
+
+class Imports:
+    """What `rowlock.desk.Desk` answers about imports, asked of a server."""
+
+    _wire: Wire
+
+    async def import_file(
+        self,
+        path: Path,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> Shape:
+        """Upload a file and import it; `sent` is told how many more bytes went out, less where it starts anew."""
+        name = clean_name(path.name)
+        family = kind_of(name).family
+        size = file_size(path)
+        asked = _options(type, sheet, company_id, project_id, force, dry_run) | {"filename": name}
+        out = 0
+
+        async def content() -> AsyncIterator[bytes]:
+            nonlocal out
+            sent(-out)
+            out = 0
+            async for chunk in read_file(path):
+                yield chunk
+                out += len(chunk)
+                sent(len(chunk))
+
+        return dict(
+            await self._wire.upload(
+                f"/api/v1/imports/{family}/upload", asked, content, size=size, again=not (force or dry_run)
+            )
+        )
+
+    async def import_named(
+        self,
+        file_name: str,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Shape:
+        """Import a file from the server's import folder, by its name."""
+        given = _options(type, sheet, company_id, project_id, force, dry_run) | {"filename": file_name}
+        body = {name: value for name, value in given.items() if value is not None}
+        return dict(await self._wire.post("/api/v1/imports/xlsx", body))
+
+    async def import_job(self, import_id: ImportId) -> Shape:
+        """One import, whole: its chunks, and its first errors."""
+        return dict(await self._wire.get(_import(import_id)))
+
+    async def import_jobs(
+        self,
+        *,
+        type: str | None = None,
+        status: ImportStatus | str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Imports, newest first: {imports, nextCursor}."""
+        word = None if status is None else ImportStatus(status).value
+        return dict(
+            await self._wire.get(_IMPORTS, type=type, status=word, companyId=company_id, limit=limit, cursor=cursor)
+        )
+
+    async def wait_import(self, import_id: ImportId, seconds: float) -> Shape:
+        """The import when it is over, or as it is after so many seconds."""
+        return await operations.wait_import(self, import_id, seconds)  # type: ignore[arg-type]  # a part of the client
+
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+        """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
+        return dict(await self._wire.get(f"{_import(import_id)}/errors", afterRow=after_row, limit=limit))
+
+    async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
+        """The rows with errors as a CSV file, piece by piece."""
+        async with self._wire.stream(f"{_import(import_id)}/errors.csv") as answer:
+            if not answer.is_success:
+                await answer.aread()
+                raise failure(answer)
+            async for part in answer.aiter_bytes():
+                yield part
+
+    async def resume_import(self, import_id: ImportId) -> Shape:
+        """Let a failed or cancelled import go on: only what is not done is done."""
+        return dict(await self._wire.post(f"{_import(import_id)}/resume"))
+
+    async def cancel_import(self, import_id: ImportId) -> Shape:
+        """Stop an import that is not over; chunks that are done stay."""
+        return dict(await self._wire.post(f"{_import(import_id)}/cancel"))
+
+    async def import_types(self) -> Shape:
+        """Every import type with its columns: {types}."""
+        return dict(await self._wire.get("/api/v1/import-types"))
+
+    async def import_template(self, name: str) -> bytes:
+        """An empty CSV file with the columns of an import type."""
+        part = quote(checked_name(name, "importer"), safe="").replace(".", "%2E")
+        return (await self._wire.send("GET", f"/api/v1/import-types/{part}/template.csv")).content
+
+
+def _options(
+    type: str | None, sheet: str | None, company_id: str | None, project_id: str | None, force: bool, dry_run: bool
+) -> dict[str, Any]:
+    return {
+        "type": type,
+        "sheetName": sheet,
+        "companyId": company_id,
+        "projectId": project_id,
+        "force": force or None,
+        "dryRun": dry_run or None,
+    }
+
+
+def _import(import_id: ImportId) -> str:
+    """Where an import is; what is no id at all could lead anywhere."""
+    if not is_uuid(import_id):
+        raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
+    return f"{_IMPORTS}/{import_id}"

@@ -1,0 +1,154 @@
+"""Imports: files in, progress and errors out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rowlock.desk.sight import Sight
+from rowlock.errors import BadCursor, CompanyMismatch, ImportNotFound, UnknownImportType
+from rowlock.imports.intake import About, Intake
+from rowlock.imports.report import errors_csv, template_csv
+from rowlock.imports.upload import Incoming, Received
+from rowlock.jobs.payload import loads
+from rowlock.shapes import Shape, chunk_shape, error_shapes, import_shape, import_type_shape
+from rowlock.storage.imports import Added, ErrorPage, ImportId, ImportRecord, ImportStatus
+
+_ERRORS_SHOWN = 100  # with the import itself; the others are a page away
+
+
+class Imports(Sight):
+    """What may be asked about imports; with a company, about that company's."""
+
+    async def import_file(
+        self,
+        path: Path,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> Shape:
+        """Import a file that is here; it stays where it is. `sent` is told how many more bytes were taken."""
+        about = self._about(About(type, sheet, company_id, project_id, None, force, dry_run))
+        return self._added(await self._intake.receive_file(path, about, sent))
+
+    async def import_named(
+        self,
+        file_name: str,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        user_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Shape:
+        """Import a file from the import folder, by its name; it stays there."""
+        about = self._about(About(type, sheet, company_id, project_id, user_id, force, dry_run))
+        return self._added(await self._intake.receive_named(file_name, about))
+
+    def incoming(self, file_name: str, about: About) -> Incoming:
+        """A place for a file that comes over a wire; raises early where it could not be imported anyway."""
+        self._about(about).check()
+        incoming = self._intake.open(file_name)
+        if about.type is not None:
+            self._intake.importer(about, incoming.name)
+        return incoming
+
+    async def import_received(self, received: Received, about: About) -> Shape:
+        """Import a file that has come in."""
+        return self._added(await self._intake.add(received, self._about(about)))
+
+    async def import_job(self, import_id: ImportId) -> Shape:
+        """One import, whole: its chunks, and its first errors."""
+        record = await self._import(import_id)
+        store = self._app.store
+        chunks = await store.chunks(record.id)
+        page = await store.import_errors(record.id, after_row=0, limit=_ERRORS_SHOWN)
+        errors = error_shapes(page.rows, self._app.redact)[:_ERRORS_SHOWN]
+        shape = import_shape(record, self._app.redact, chunks, errors)
+        return shape | {"chunks": [chunk_shape(chunk) for chunk in chunks]}
+
+    async def import_jobs(
+        self,
+        *,
+        type: str | None = None,
+        status: ImportStatus | str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Imports, newest first: {imports, nextCursor}."""
+        word = None if status is None else ImportStatus(status)
+        try:
+            page = await self._app.store.imports(
+                type=type, company_id=self._own(company_id), status=word, limit=limit, cursor=cursor
+            )
+        except ValueError as error:
+            raise BadCursor(str(error)) from None
+        shapes = [import_shape(record, self._app.redact) for record in page.imports]
+        return {"imports": shapes, "nextCursor": page.next_cursor}
+
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+        """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
+        record = await self._import(import_id)
+        page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
+        return {"errors": error_shapes(page.rows, self._app.redact), "nextRow": page.next_row}
+
+    async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
+        """The rows with errors as a CSV file, piece by piece: the user's own cells, then row, column and reason."""
+        record = await self._import(import_id)
+        store = self._app.store
+
+        async def page(after_row: int, limit: int) -> ErrorPage:
+            return await store.import_errors(record.id, after_row=after_row, limit=limit)
+
+        async for part in errors_csv(loads(record.meta).get("header") or [], page):
+            yield part
+
+    async def resume_import(self, import_id: ImportId) -> Shape:
+        """Let a failed or cancelled import go on: only what is not done is done."""
+        await self._app.imports.resume((await self._import(import_id)).id)
+        return await self.import_job(import_id)
+
+    async def cancel_import(self, import_id: ImportId) -> Shape:
+        """Stop an import that is not over; chunks that are done stay."""
+        await self._app.imports.cancel((await self._import(import_id)).id)
+        return await self.import_job(import_id)
+
+    async def import_types(self) -> Shape:
+        """Every import type with its columns: {types}."""
+        return {"types": [import_type_shape(each) for _, each in sorted(self._app.importers.items())]}
+
+    async def import_template(self, name: str) -> bytes:
+        """An empty CSV file with the columns of an import type."""
+        found = self._app.importers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._app.importers)) or "none"
+            raise UnknownImportType(f"no importer is called {name!r}; known types: {known}")
+        return template_csv([field.headers[0] for field in found.fields])
+
+    @property
+    def _intake(self) -> Intake:
+        return Intake(self._app)
+
+    def _about(self, about: About) -> About:
+        """What is imported for one company may not name another."""
+        if self._company_id is not None and about.company_id not in (None, self._company_id):
+            raise CompanyMismatch(f"company {self._company_id!r} asks, and names another; nothing was imported")
+        return replace(about, company_id=self._company_id or about.company_id)
+
+    def _added(self, added: Added) -> Shape:
+        return import_shape(added.record, self._app.redact)
+
+    async def _import(self, import_id: ImportId) -> ImportRecord:
+        record = await self._app.store.get_import(import_id)
+        if record is None or self._company_id not in (None, record.company_id):
+            raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
+        return record

@@ -1,0 +1,110 @@
+"""A chunk job: its rows, what became of each, and its own end are one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rowlock.errors import ImportFault, Permanent
+from rowlock.imports.importer import ImportType
+from rowlock.imports.jobs import chunk_path
+from rowlock.imports.ledger import Ledger
+from rowlock.imports.run import Run, run_of
+from rowlock.imports.workshop import Workshop
+from rowlock.jobs.job import Job
+from rowlock.jobs.payload import loads
+from rowlock.storage.imports import ChunkEnd, ImportRecord, ImportStatus
+from rowlock.storage.tables import Loaded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class ImportOver(Exception):
+    """The import has ended meanwhile: nothing of this transaction is kept."""
+
+
+async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int) -> dict[str, Any]:
+    """Check and load the rows of a chunk, unless its import is over or the chunk was done already."""
+    if record.status is not ImportStatus.RUNNING:
+        return {"skipped": record.status.value}
+    declared = shop.types.get(record.type)
+    if declared is None:
+        raise Permanent(f"no importer {record.type!r} is declared in this application")
+    work = ChunkWork(shop, declared, record, index)
+    frame = await work.rows()
+    with suppress(ImportOver):
+        async with job.transaction() as tx:
+            loaded = await work.load(frame, tx.store)
+            end = await tx.store.end_chunk(record.id, index, work.ledger.result(loaded))
+            if end is None:
+                raise ImportOver
+            tx.result = work.ledger.told
+            await _go_on(shop, declared, record, end, tx.store)
+        shop.log.info("import.chunk", id=record.id, chunk=index, **work.ledger.told)
+        return {}
+    return {"skipped": "the import is over, or another attempt has done this chunk"}
+
+
+async def _go_on(shop: Workshop, declared: ImportType, record: ImportRecord, end: ChunkEnd, tx: Any) -> None:
+    """Let the import end where this chunk decides that it does."""
+    if declared.errors_max is not None and end.errors > declared.errors_max:
+        message = f"stopped after {end.errors:,} errors; at most {declared.errors_max:,} are allowed"
+        error = orjson.dumps({"code": "too_many_errors", "message": message}).decode()
+        await tx.end_import(record.id, ImportStatus.FAILED, message=message, error=error, result=None)
+    elif end.completed == end.total:
+        await tx.queue_finish(record.id, shop.jobs.finish(declared, record.id, record.company_id))
+
+
+@dataclass(slots=True)
+class ChunkWork:
+    """The rows of one chunk on their way into the table."""
+
+    shop: Workshop
+    declared: ImportType
+    record: ImportRecord
+    index: int
+    ledger: Ledger
+    run: Run
+
+    def __init__(self, shop: Workshop, declared: ImportType, record: ImportRecord, index: int) -> None:
+        meta = loads(record.meta)
+        self.shop, self.declared, self.record, self.index = shop, declared, record, index
+        self.run = run_of(record, declared, shop.engine.store, chunk=index, into=meta.get("staged"))
+        self.ledger = Ledger(declared, meta, shop.engine.settings.import_errors_max)
+
+    async def rows(self) -> pl.DataFrame:
+        """The rows that are to be loaded: read, checked, told apart from their duplicates, enriched, transformed."""
+        from rowlock.imports.split import read_chunk
+
+        importer, ledger = self.declared.importer, self.ledger
+        try:
+            data = await self.shop.blobs.get(chunk_path(ledger.meta["folder"], self.index))
+            cells = await asyncio.to_thread(read_chunk, data)
+        except (ValueError, OSError) as error:
+            raise ImportFault(
+                f"chunk {self.index} of import {self.record.id} is lost or damaged ({error}): upload the file again"
+            ) from error
+        frame = await asyncio.to_thread(ledger.begin, cells)
+        frame = await self._hook(importer.parse, frame)
+        frame = await asyncio.to_thread(ledger.check, frame)
+        for hook in (importer.enrich, importer.transform):
+            frame = ledger.kept(await self._hook(hook, frame), self.run, hook.__name__)
+        return await asyncio.to_thread(ledger.table_rows, frame, self.run)
+
+    async def _hook(
+        self, hook: Callable[[pl.DataFrame, Run], pl.DataFrame | Awaitable[pl.DataFrame]], frame: pl.DataFrame
+    ) -> pl.DataFrame:
+        # A plain one may compute for long; only calling an async one does nothing yet.
+        made = hook(frame, self.run) if iscoroutinefunction(hook) else await asyncio.to_thread(hook, frame, self.run)
+        return await made if isawaitable(made) else made
+
+    async def load(self, frame: pl.DataFrame, tx: Any) -> Loaded:
+        self.run._transaction = tx
+        return await self.declared.importer.load(frame, self.run)

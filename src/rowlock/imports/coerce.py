@@ -1,0 +1,149 @@
+"""From one cell to one value, before pydantic sees it: the rules for single cells.
+
+`columns.py` has the same rules for whole columns; a property test holds the two to the same verdict and value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import Any
+
+from rowlock.imports.fields import Field
+from rowlock.imports.formats import Formats
+from rowlock.imports.numbers import read_decimal, read_float, read_integer
+from rowlock.imports.reasons import BadCell
+from rowlock.imports.source import CellKind
+from rowlock.imports.times import read_date, read_datetime, read_time
+from rowlock.storage.tables import Kind
+
+BLANKS = " \t\n\x0b\x0c\r\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+"""White space as Unicode and Polars have it; Python's own strip() takes four control characters more."""
+
+UUID_PATTERN = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_UUID = re.compile(f"{UUID_PATTERN}|[0-9a-fA-F]{{32}}")
+_PLAIN = Formats()
+_NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT)
+_TYPED: dict[Kind, tuple[CellKind, ...]] = {
+    Kind.INTEGER: (CellKind.NUMBER,),
+    Kind.DECIMAL: (CellKind.NUMBER,),
+    Kind.FLOAT: (CellKind.NUMBER,),
+    Kind.BOOLEAN: (CellKind.BOOL, CellKind.NUMBER),
+    Kind.DATE: (CellKind.DATE, CellKind.DATETIME, CellKind.NUMBER),
+    Kind.DATETIME: (CellKind.DATE, CellKind.DATETIME, CellKind.NUMBER),
+    Kind.TIME: (CellKind.TIME,),
+}
+"""The kinds of typed cells, beside text, that a field of a kind takes; text and UUIDs take the text of any."""
+_REFUSED = {
+    Kind.INTEGER: ("not_an_integer", "a whole number"),
+    Kind.DECIMAL: ("not_a_number", "a number"),
+    Kind.FLOAT: ("not_a_number", "a number"),
+    Kind.BOOLEAN: ("not_a_yes_no", "yes or no"),
+    Kind.DATE: ("not_a_date", "a date"),
+    Kind.DATETIME: ("not_a_datetime", "a date with a time"),
+    Kind.TIME: ("not_a_time", "a time"),
+}
+
+
+def coerce(field: Field, text: str, cell: CellKind = CellKind.TEXT) -> Any:
+    """The value of a cell for its field, None where it is empty; BadCell where it is none."""
+    if cell is CellKind.ERROR:
+        raise BadCell("cell_error", "is an error of the spreadsheet: correct its formula")
+    if cell is CellKind.FORMULA:
+        raise BadCell("no_value", "is a formula without a value: open the file in a spreadsheet program and save it")
+    if "\x00" in text or "\ufffd" in text:
+        raise BadCell("bad_text", "has characters that were damaged before: save the file as UTF-8 and try again")
+    if field.formats.strip:
+        text = text.strip(BLANKS)
+    if not text or text in field.formats.blank_words:
+        return None
+    if field.raw:
+        return text
+    if field.container:
+        return _json(text)
+    formats = formats_for(field, cell)
+    if formats is None:
+        code, what = _REFUSED[field.kind]
+        raise BadCell(code, f"is not {what}: the cell is a {cell.name.lower()}")
+    return _READ[field.kind](text, formats, cell)
+
+
+def formats_for(field: Field, cell: CellKind) -> Formats | None:
+    """The formats that a cell is read with, None where it cannot fit: a typed cell's text is ours, not the user's."""
+    if cell is CellKind.TEXT or field.kind not in _TYPED:
+        return field.formats
+    if cell not in _TYPED[field.kind]:
+        return None
+    if field.kind in _NUMBERS or cell is not CellKind.NUMBER:
+        return _PLAIN
+    return field.formats
+
+
+def _text(text: str, formats: Formats, cell: CellKind) -> str:
+    return text
+
+
+def _integer(text: str, formats: Formats, cell: CellKind) -> int:
+    return read_integer(text, formats, exponent=cell is CellKind.NUMBER)
+
+
+def _decimal(text: str, formats: Formats, cell: CellKind) -> Any:
+    return read_decimal(text, formats, sheet=cell is CellKind.NUMBER)
+
+
+def _float(text: str, formats: Formats, cell: CellKind) -> float:
+    return read_float(text, formats)
+
+
+def _boolean(text: str, formats: Formats, cell: CellKind) -> bool:
+    word = text.casefold()
+    if word in {one.casefold() for one in formats.true_words}:
+        return True
+    if word in {one.casefold() for one in formats.false_words}:
+        return False
+    words = ", ".join((*formats.true_words, *formats.false_words))
+    raise BadCell("not_a_yes_no", f"is not one of {words}")
+
+
+def _date(text: str, formats: Formats, cell: CellKind) -> Any:
+    return read_date(text, formats, serial=formats.excel_serials)
+
+
+def _datetime(text: str, formats: Formats, cell: CellKind) -> Any:
+    return read_datetime(text, formats, serial=formats.excel_serials)
+
+
+def _time(text: str, formats: Formats, cell: CellKind) -> Any:
+    return read_time(text)
+
+
+def _uuid(text: str, formats: Formats, cell: CellKind) -> uuid.UUID:
+    if not _UUID.fullmatch(text):
+        raise BadCell("not_a_uuid", "is not a UUID")
+    return uuid.UUID(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise BadCell("not_json", "is not JSON") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_READ: dict[Kind, Any] = {
+    Kind.TEXT: _text,
+    Kind.INTEGER: _integer,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _float,
+    Kind.BOOLEAN: _boolean,
+    Kind.DATE: _date,
+    Kind.DATETIME: _datetime,
+    Kind.TIME: _time,
+    Kind.UUID: _uuid,
+    Kind.JSON: _text,
+}

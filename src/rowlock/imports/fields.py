@@ -1,0 +1,147 @@
+"""The fields of a row: what a pydantic model and the declared formats say about each column, as plain data."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
+from pydantic.fields import FieldInfo
+
+from rowlock.imports.formats import Formats, dump_formats, load_formats
+from rowlock.imports.shape import Shape, shape_of
+from rowlock.imports.stored import stored
+from rowlock.storage.tables import Column, Kind
+
+_DEFAULT = Formats()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a row. It says nothing that JSON cannot carry to another process."""
+
+    name: str
+    headers: tuple[str, ...]  # names that its column may have, the best first: name, aliases, title
+    kind: Kind
+    nullable: bool = False
+    required: bool = True  # its column must be there
+    length_min: int | None = None
+    length_max: int | None = None
+    pattern: str | None = None
+    strip: bool = False  # of the model, beside the formats'
+    lower: bool = False
+    upper: bool = False
+    ge: str | None = None
+    gt: str | None = None
+    le: str | None = None
+    lt: str | None = None
+    multiple_of: int | None = None
+    digits: int | None = None
+    places: int | None = None
+    choices: tuple[str, ...] = ()  # the values of an enum or a Literal
+    version: int | None = None  # of a UUID
+    zone: str | None = (
+        None  # of a datetime: "aware" must name one, "naive" must not; None: either, UTC where it names none
+    )
+    opaque: bool = False  # pydantic decides each row: a custom validator, or a type that cannot be compiled
+    raw: bool = False  # its validator reads the cell's text itself
+    container: bool = False  # its cell is JSON text
+    has_default: bool = False  # an empty cell of a field that cannot be null, or a missing column
+    factory: bool = False  # the default is made anew for each row
+    default: str | None = None  # otherwise: the default as text
+    secret: bool = False
+    formats: Formats = _DEFAULT
+
+
+def fields_of(model: type[BaseModel], formats: Formats, overrides: Mapping[str, Formats] | None = None) -> list[Field]:
+    """The fields of a model, in its order; `overrides` are the formats of single fields."""
+    overrides = overrides or {}
+    if unknown := set(overrides) - set(model.model_fields):
+        raise ValueError(f"{model.__name__} has no field {', '.join(sorted(unknown))}")
+    shapes = shape_of(model).fields
+    return [_field(name, info, shapes[name], overrides.get(name, formats)) for name, info in model.model_fields.items()]
+
+
+def column_of(field: Field) -> Column:
+    """The column that this field is loaded into."""
+    return Column(field.name, field.kind, field.nullable, field.length_max, field.digits, field.places)
+
+
+def dump(fields: Sequence[Field]) -> str:
+    """The fields as JSON."""
+    return json.dumps([asdict(one) | {"formats": dump_formats(one.formats)} for one in fields], ensure_ascii=False)
+
+
+def load(text: str) -> list[Field]:
+    """The fields that `dump` wrote."""
+    loaded = []
+    for data in json.loads(text):
+        data["kind"] = Kind(data["kind"])
+        data["formats"] = load_formats(data["formats"])
+        data["headers"], data["choices"] = tuple(data["headers"]), tuple(data["choices"])
+        loaded.append(Field(**data))
+    return loaded
+
+
+def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
+    limits = shape.limits
+    return Field(
+        name=name,
+        headers=_headers(name, info),
+        kind=shape.kind,
+        nullable=shape.nullable,
+        required=info.is_required(),
+        length_min=limits.get("min_length"),
+        length_max=limits.get("max_length"),
+        pattern=limits["pattern"] if isinstance(limits.get("pattern"), str) else None,
+        strip=bool(limits.get("strip_whitespace")),
+        lower=bool(limits.get("to_lower")),
+        upper=bool(limits.get("to_upper")),
+        **{bound: str(limits[bound]) for bound in ("ge", "gt", "le", "lt") if bound in limits},
+        multiple_of=limits.get("multiple_of"),
+        digits=limits.get("max_digits"),
+        places=limits.get("decimal_places"),
+        choices=tuple(str(one) for one in shape.choices),
+        version=limits.get("version"),
+        zone=limits.get("tz_constraint"),
+        opaque=shape.opaque,
+        raw=shape.raw,
+        container=shape.container,
+        has_default=shape.has_default,
+        factory=shape.factory,
+        default=_default(shape),
+        secret=_secret(info),
+        formats=formats,
+    )
+
+
+def _default(shape: Shape) -> str | None:
+    if not shape.has_default or shape.factory or shape.default is None:
+        return None
+    value = stored(shape.kind, shape.default, shape.limits.get("decimal_places"), shape.limits.get("tz_constraint"))
+    return (
+        value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool | int | float) else str(value)
+    )
+
+
+def _headers(name: str, info: FieldInfo) -> tuple[str, ...]:
+    found: list[str] = [name]
+    for alias in (info.validation_alias, info.alias, info.serialization_alias):
+        for one in alias.choices if isinstance(alias, AliasChoices) else [alias]:
+            if isinstance(one, str):
+                found.append(one)
+            elif isinstance(one, AliasPath) and len(one.path) == 1:
+                found.append(str(one.path[0]))
+    if info.title:
+        found.append(info.title)
+    return tuple(dict.fromkeys(found))
+
+
+def _secret(info: FieldInfo) -> bool:
+    extra = info.json_schema_extra
+    if isinstance(extra, dict) and extra.get("secret"):
+        return True
+    kinds = (info.annotation, *typing.get_args(info.annotation))
+    return any(isinstance(one, type) and issubclass(one, SecretStr | SecretBytes) for one in kinds)

@@ -1,0 +1,164 @@
+"""The way in: from a file and what is said about it to an import that is recorded and queued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rowlock.errors import BadPayload, DuplicateImport, StoreError, UnknownImportType
+from rowlock.ids import is_uuid, uuid7
+from rowlock.imports import folder, manifest, upload
+from rowlock.imports.importer import ImportType
+from rowlock.imports.jobs import ImportJobs, upload_folder
+from rowlock.imports.signature import clean_name
+from rowlock.jobs.registry import checked_name
+from rowlock.storage.blobs import Blobs
+from rowlock.storage.imports import Added, NewImport
+from rowlock.storage.records import JobId
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+_STALE_SECONDS = 86_400.0
+_SHEET_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is said about a file that comes in; the manifest says what is left out of type and sheet."""
+
+    type: str | None = None
+    sheet: str | None = None
+    company_id: str | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+    force: bool = False  # import it although it was imported before
+    dry_run: bool = False  # load nothing, only say what would change
+
+    def check(self) -> None:
+        """Raise where a value is nothing that a store takes."""
+        for what in ("company_id", "project_id", "user_id"):
+            if (value := getattr(self, what)) is not None:
+                checked_name(value, what)
+        if self.sheet is not None and not (0 < len(self.sheet) <= _SHEET_LENGTH_MAX and self.sheet.isprintable()):
+            raise BadPayload(f"a sheet's name must be 1 to {_SHEET_LENGTH_MAX} printable characters")
+
+
+class Intake:
+    """Takes files for the importers of one application."""
+
+    def __init__(self, app: Rowlock) -> None:
+        self._app = app
+        self.blobs = Blobs(app.settings.import_store)
+
+    def open(self, file_name: str) -> upload.Incoming:
+        """A place for the bytes of a file; raises FileRefused for a name that cannot be imported."""
+        return upload.Incoming(self.blobs, clean_name(file_name), self._app.settings)
+
+    async def receive(
+        self,
+        chunks: AsyncIterator[bytes],
+        file_name: str,
+        about: About,
+        seen: Callable[[int], None] = lambda _: None,
+    ) -> Added:
+        """Take a whole file from a stream and record its import; see `add`."""
+        about.check()
+        async with self.open(file_name) as incoming:
+            self.importer(about, incoming.name)
+            return await self.add(await upload.receive(chunks, incoming, seen), about)
+
+    async def receive_file(self, path: Path, about: About, seen: Callable[[int], None] = lambda _: None) -> Added:
+        """Take a file that is here; it stays where it is."""
+        return await self.receive(upload.read_file(path), path.name, about, seen)
+
+    async def receive_named(self, name: str, about: About) -> Added:
+        """Take a file from the import folder, and from nowhere else; it stays there."""
+        return await self.receive(upload.read_file(folder.find(self._app.settings.import_folder, name)), name, about)
+
+    async def add(self, received: upload.Received, about: About) -> Added:
+        """Record an import of this file with its parent job, both or none; raises DuplicateImport."""
+        about.check()
+        found, sheet = self.importer(about, received.name)
+        import_id = uuid7()
+        path = f"{upload_folder(import_id)}/source.{received.kind.value}"
+        new = NewImport(
+            id=import_id,
+            type=found.name,
+            file_name=received.name,
+            path=path,
+            sha256=received.sha256,
+            size_bytes=received.size_bytes,
+            company_id=about.company_id,
+            project_id=about.project_id,
+            user_id=about.user_id,
+            options=json.dumps({"sheet": sheet, "dryRun": about.dry_run, "force": about.force}),
+            once=not (about.force or about.dry_run),
+            exclusive=found.exclusive and not about.dry_run,
+        )
+        engine = self._app.engine
+        jobs = ImportJobs(engine.enqueuer, engine.settings.import_queue)
+        job = jobs.parent(found, import_id, about.company_id)._replace(id=import_id)
+        await self.blobs.put_file(path, received.path)
+        try:
+            added = await self._app.store.add_import(new, job)
+        except StoreError:
+            raise  # it may be recorded all the same: the file stays until that is certain, see `sweep`
+        except BaseException:
+            await self.blobs.delete(upload_folder(import_id))
+            raise
+        if not added.created:
+            await self.blobs.delete(upload_folder(import_id))
+            raise DuplicateImport(
+                f"{received.name} was imported before, as {added.record.id} on {added.record.created_at:%Y-%m-%d}; "
+                "force it to import it again",
+                existing_import_id=added.record.id,
+            )
+        return added
+
+    def importer(self, about: About, file_name: str) -> tuple[ImportType, str | None]:
+        """The import type and the sheet: what is said goes before the manifest; raises UnknownImportType."""
+        known = self._app.importers
+        listed = manifest.load(self._app.settings.import_manifest)
+        entry = listed.entry(file_name)
+        name = about.type or (entry.type if entry is not None else None)
+        if name is None:
+            raise UnknownImportType(
+                f"{file_name}: no type was given, and the manifest has no entry for it; known types: {_names(known)}"
+                + _nearest(Path(file_name).name.split(".")[0], known)
+            )
+        if name not in known:
+            whose = f"{listed.file}, entry {entry.name!r}: " if entry is not None and not about.type else ""
+            raise UnknownImportType(
+                f"{whose}no importer is called {name!r}; known types: {_names(known)}{_nearest(name, known)}"
+            )
+        listed_sheet = entry.sheet if entry is not None and entry.type == name else None
+        return known[name], about.sheet or listed_sheet
+
+    async def sweep(self, limit: int = 1_000) -> int:
+        """Remove what nobody will come back for, and count it: files half received, and those without an import."""
+        count = await self.blobs.sweep_scratch(_STALE_SECONDS)
+        now = (await self._app.store.now()).timestamp()
+        for name in (await self.blobs.folders(upload_folder("").rstrip("/")))[:limit]:
+            if is_uuid(name) and now - _made_at(name) > _STALE_SECONDS and not await self._app.store.get_import(name):
+                count += await self.blobs.delete(upload_folder(name))
+        return count
+
+
+def _made_at(import_id: JobId) -> float:
+    """When an id was made, in seconds: it begins with that."""
+    return int(import_id.replace("-", "")[:12], 16) / 1_000
+
+
+def _names(known: Mapping[str, ImportType]) -> str:
+    return ", ".join(sorted(known)) if known else "none"
+
+
+def _nearest(name: str, known: Mapping[str, ImportType]) -> str:
+    near = get_close_matches(name.lower(), {each.lower(): each for each in known}, 1)
+    found = {each.lower(): each for each in known}.get(near[0]) if near else None
+    return f"; did you mean {found!r}?" if found else ""

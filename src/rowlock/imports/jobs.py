@@ -1,0 +1,59 @@
+"""The jobs of an import: a parent that plans, chunks that load, one that finishes.
+
+    {"kind": "parent", "importJobId": …}
+    {"kind": "chunk", "importJobId": …, "chunkIndex": …, "chunkCount": …, "strategy": …, "payload": {…}}
+    {"kind": "finish", "importJobId": …}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowlock.imports.importer import IMPORT_JOB, ImportType
+from rowlock.jobs.enqueue import Enqueuer
+from rowlock.storage.imports import ImportId
+from rowlock.storage.records import NewJob
+
+
+class ImportJobs:
+    """Makes the jobs of imports."""
+
+    def __init__(self, enqueuer: Enqueuer, queue: str) -> None:
+        self._enqueuer = enqueuer
+        self._queue = queue
+
+    def parent(self, declared: ImportType, import_id: ImportId, company_id: str | None) -> NewJob:
+        """The job that plans an import; the first one has the import's id."""
+        return self._job(declared, company_id, {"kind": "parent", "importJobId": import_id})
+
+    def chunk(
+        self, declared: ImportType, import_id: ImportId, company_id: str | None, index: int, count: int, folder: str
+    ) -> NewJob:
+        return self._job(
+            declared,
+            company_id,
+            {
+                "kind": "chunk",
+                "importJobId": import_id,
+                "chunkIndex": index,
+                "chunkCount": count,
+                "strategy": declared.strategy,
+                "payload": {"path": chunk_path(folder, index)},
+            },
+        )
+
+    def finish(self, declared: ImportType, import_id: ImportId, company_id: str | None) -> NewJob:
+        return self._job(declared, company_id, {"kind": "finish", "importJobId": import_id})
+
+    def _job(self, declared: ImportType, company_id: str | None, payload: dict[str, Any]) -> NewJob:
+        queue = declared.queue or self._queue
+        return self._enqueuer.prepare(IMPORT_JOB, payload, queue=queue, company_id=company_id)
+
+
+def upload_folder(import_id: ImportId) -> str:
+    """Where the files of an import are in the blob store."""
+    return f"imports/{import_id}"
+
+
+def chunk_path(folder: str, index: int) -> str:
+    return f"{folder}/{index}.arrow"

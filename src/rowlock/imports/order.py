@@ -1,0 +1,81 @@
+"""What the planner is told and what it answers: plain data, as JSON between two processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from rowlock.storage.imports import ChunkResult, Counts, ErrorGroup, ErrorRow, RowError
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Read this file, and split it."""
+
+    path: str
+    name: str
+    kind: str  # "xlsx" or "csv"
+    sheet: str | None
+    fields: str  # as rowlock.imports.fields.dump writes them
+    partition: list[str]  # names of fields; none: split by lines
+    folder: str  # where the chunks go
+    chunk_bytes: int
+    chunks_max: int
+    errors_max: int
+    columns_max: int
+    cell_chars_max: int
+    unpacked_bytes_max: int
+    memory_mb: int
+    cpu_seconds: int
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self)) + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Order:
+        return cls(**orjson.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """Where the rows of a chunk were written."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is in a file, and how it was split."""
+
+    header_row: int
+    header: list[str]
+    columns: dict[str, int]  # field -> column of the file
+    unknown: list[str]
+    typed: bool
+    about: dict[str, Any]
+    notices: list[str]
+    rows: int  # bad records included
+    chunks: list[ChunkFile]
+    bad_rows: int
+    bad_groups: list[list[Any]]  # code, count
+    bad: list[list[Any]] = field(default_factory=list)  # row, code, reason, cells: the first of them
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, data: dict[str, Any]) -> Found:
+        chunks = [ChunkFile(**chunk) for chunk in data.pop("chunks")]
+        return cls(chunks=chunks, **data)
+
+    @property
+    def refused(self) -> ChunkResult:
+        """The records that could not be read, as the ledger has them."""
+        return ChunkResult(
+            Counts(rows=self.bad_rows, invalid=self.bad_rows),
+            [ErrorGroup(None, code, count) for code, count in self.bad_groups],
+            [ErrorRow(row, [RowError(row, None, code, reason)], cells) for row, code, reason, cells in self.bad],
+        )

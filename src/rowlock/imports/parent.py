@@ -1,0 +1,181 @@
+"""The parent job: has the file read and split, prepares the destination, and lets the chunks start, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rowlock.errors import FileRefused, ImportFault, Permanent, Snooze
+from rowlock.imports.destination import check_table
+from rowlock.imports.fields import dump
+from rowlock.imports.importer import ImportType, Policy
+from rowlock.imports.jobs import chunk_path, upload_folder
+from rowlock.imports.order import Found, Order
+from rowlock.imports.run import ROW_COLUMN, run_of
+from rowlock.imports.workshop import Workshop
+from rowlock.jobs.job import Job
+from rowlock.jobs.payload import loads
+from rowlock.storage.imports import ImportRecord, ImportStatus, Plan, PlannedChunk, Started
+from rowlock.storage.tables import Mode
+
+_BUSY_SECONDS = 2.0
+_NOTE_SECONDS = 0.5
+_READING = "reading the file"
+
+
+async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[str, Any]:
+    """Plan an import, once; the end of this job, the plan, the chunk jobs and what `prepare` wrote are one commit."""
+    declared = shop.types.get(record.type)
+    store = shop.engine.store
+    match await store.start_import(record.id, _READING):
+        case Started.PLANNED | Started.OVER:
+            return {"planned": False}
+        case Started.BUSY:
+            raise Snooze(_BUSY_SECONDS)
+        case Started.STARTED:
+            pass
+    try:
+        if declared is None:
+            raise FileRefused(f"no importer {record.type!r} is declared in this application", code="unknown_import_type")
+        direct = await _ready_table(shop, declared)
+        folder = f"{upload_folder(record.id)}/{job.lease}"
+        found = await _read(shop, declared, record, folder)
+        return await _record(shop, job, declared, record, found, folder, direct)
+    except ImportFault as refused:
+        async with job.transaction() as tx:
+            more = getattr(refused, "more", {})
+            error = {"code": refused.code, "message": str(refused), **more}
+            await tx.store.end_import(
+                record.id, ImportStatus.FAILED, message=str(refused), error=orjson.dumps(error).decode(), result=None
+            )
+            tx.result = {"status": ImportStatus.FAILED.value, "code": refused.code}
+        shop.log.warning("import.refused", id=record.id, type=record.type, code=refused.code, reason=str(refused))
+        return {}
+
+
+async def _ready_table(shop: Workshop, declared: ImportType) -> bool:
+    """Create the table where that is wanted, and check it; whether it is empty."""
+    async with shop.engine.store.transaction() as transaction:
+        table = await transaction.table(declared.into)
+        if table is None and declared.create:
+            await transaction.create_table(declared.into, declared.columns, declared.key)
+            table = await transaction.table(declared.into)
+        check_table(declared, table)
+        assert table is not None
+        return table.empty
+
+
+async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, folder: str) -> Found:
+    """Have the file read in the sandbox, and put its chunks where every worker finds them."""
+    s, store = shop.engine.settings, shop.engine.store
+    noted = 0.0
+
+    async def note(done: float) -> None:
+        nonlocal noted
+        if time.monotonic() - noted >= _NOTE_SECONDS:
+            noted = time.monotonic()
+            if not await store.note_import(record.id, 1 + int(8 * done), f"{_READING}: {done:.0%}"):
+                raise ImportFault("the import is not running any more")
+
+    from rowlock.imports.check import hashable
+    from rowlock.imports.resplit import resplit
+
+    try:
+        path = await shop.blobs.local(record.path)
+    except FileNotFoundError:
+        raise FileRefused("the uploaded file is gone: upload it again", code="file_missing") from None
+    scratch = Path(tempfile.mkdtemp(prefix="rowlock-plan-", dir=shop.blobs.scratch))
+    try:
+        order = Order(
+            str(path),
+            record.file_name,
+            "xlsx" if record.path.endswith(".xlsx") else "csv",
+            loads(record.options).get("sheet"),
+            dump(declared.fields),
+            [field.name for field in declared.partition] if hashable(declared.partition) else [],
+            str(scratch),
+            s.import_chunk_bytes,
+            s.import_chunks_max,
+            s.import_errors_max,
+            s.import_columns_max,
+            s.import_cell_chars_max,
+            s.import_unpacked_bytes_max,
+            s.import_plan_memory_mb,
+            int(s.import_plan_seconds) + 1,
+        )
+        found = await shop.sandbox.plan(order, s.import_plan_seconds, note)
+        if declared.partition and not order.partition:
+            found = await asyncio.to_thread(resplit, declared, found, scratch)
+        for index, chunk in enumerate(found.chunks):
+            await shop.blobs.put_file(chunk_path(folder, index), Path(chunk.path))
+        return found
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(scratch)
+
+
+async def _record(
+    shop: Workshop, job: Job, declared: ImportType, record: ImportRecord, found: Found, folder: str, direct: bool
+) -> dict[str, Any]:
+    run = run_of(record, declared, shop.engine.store)
+    run.direct = direct
+    count = len(found.chunks)
+    staged = None
+    if run.dry_run:
+        with suppress(_Undone):
+            async with shop.engine.store.transaction() as transaction:
+                run._transaction = transaction
+                await declared.importer.prepare(run)
+                raise _Undone
+    async with job.transaction() as tx:
+        if not run.dry_run:
+            run._transaction = tx.store
+            await declared.importer.prepare(run)
+            if declared.policy is Policy.ALL_OR_NOTHING:
+                staged = f"rowlock_stage_{record.id.replace('-', '')}"
+                await tx.store.drop_table(staged)
+                await tx.store.create_table(staged, [*declared.columns, ROW_COLUMN], ())
+            elif declared.mode is Mode.REPLACE:
+                await tx.store.wipe(declared.into, run.fixed)
+        meta = _meta(declared, found, folder) | {"values": run.values, "direct": direct, "staged": staged}
+        jobs = [shop.jobs.chunk(declared, record.id, record.company_id, i, count, folder) for i in range(count)]
+        planned = [PlannedChunk(new, chunk.rows) for new, chunk in zip(jobs, found.chunks, strict=True)]
+        plan = Plan(planned, orjson.dumps(meta).decode(), found.refused)
+        if not await tx.store.plan_import(record.id, plan):
+            raise Permanent(f"import {record.id} was cancelled or planned by another attempt; nothing was kept")
+        if not planned:
+            await tx.store.queue_finish(record.id, shop.jobs.finish(declared, record.id, record.company_id))
+        tx.result = {"chunks": count, "rows": found.rows}
+    shop.log.info("import.planned", id=record.id, type=record.type, rows=found.rows, chunks=count)
+    return {}
+
+
+class _Undone(Exception):
+    """What was done in this transaction was only to see whether it can be done."""
+
+
+def _meta(declared: ImportType, found: Found, folder: str) -> dict[str, Any]:
+    """How the file was read: for people to see, and for its chunks to go by."""
+    return {
+        "strategy": declared.strategy,
+        "chunkCount": len(found.chunks),
+        "rows": found.rows,
+        "headerRow": found.header_row,
+        "header": found.header,
+        "columns": found.columns,
+        "unknownColumns": found.unknown,
+        "typed": found.typed,
+        "file": found.about,
+        "notices": found.notices,
+        "folder": folder,
+    }
+
+
+

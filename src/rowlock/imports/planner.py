@@ -1,0 +1,132 @@
+"""The planner: reads an untrusted file in a process of its own, under limits, and writes chunks that can be trusted.
+
+    order (stdin) ─▶ read ─▶ header ─▶ split ─▶ chunk files        {"done": 0.4} … {"found": {…}} (stdout)
+
+Whatever the file does to this process, the worker that started it goes on and knows why it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rowlock.errors import FileRefused
+from rowlock.imports.check import key_hash
+from rowlock.imports.fields import load
+from rowlock.imports.headers import find_header, refuse_header
+from rowlock.imports.order import Found, Order
+from rowlock.imports.read.delimited import open_delimited
+from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.workbook import open_workbook
+from rowlock.imports.source import Source
+from rowlock.imports.split import Splitter, chunk_count, key_cells
+
+HEAD_ROWS = 50
+_PR_SET_PDEATHSIG = 1
+_ADDRESS_BYTES = 3 << 30  # Polars reserves far more than it uses; what it uses is watched from outside
+
+
+def plan(order: Order) -> Found:
+    """Read the file of an order and write its chunks; raises FileRefused where there is nothing to import."""
+    path, fields = Path(order.path), load(order.fields)
+    limits = ReadLimits(order.columns_max, order.cell_chars_max, order.unpacked_bytes_max)
+    source: Source
+    if order.kind == "xlsx":
+        source = open_workbook(path, sheet=order.sheet, limits=limits)
+    else:
+        source = open_delimited(path, name=order.name, limits=limits)
+    head = source.head(HEAD_ROWS)
+    if not head:
+        raise FileRefused("the file has no rows: there is nothing to import", code="empty_file")
+    header = find_header(head, fields)
+    refuse_header(header, fields)
+    width = len(header.cells)
+    by_name = {field.name: field for field in fields}
+    key = [(by_name[name], header.match.columns.get(name)) for name in order.partition]
+    count = chunk_count(path.stat().st_size, order) if key else order.chunks_max
+    bad, groups = list[list[Any]](), Counter[str]()
+    with Splitter(order.folder, count, order.chunk_bytes) as splitter:
+        for batch in source.batches(header.row, width):
+            if key:
+                cells = key_cells(batch.frame, key, source.typed)
+                splitter.add_by_hash(batch.frame, key_hash(cells, [field for field, _ in key], source.typed))
+            else:
+                splitter.add(batch.frame)
+            for record in batch.bad:
+                groups[record.code] += 1
+                if len(bad) < order.errors_max:
+                    bad.append([record.row, record.code, record.reason, list(record.cells)])
+            _say({"done": batch.done})
+        chunks = splitter.chunks()
+    bad_rows = sum(groups.values())
+    rows = bad_rows + sum(chunk.rows for chunk in chunks)
+    if rows == 0:
+        raise FileRefused(f"there are no rows below the header in row {header.row}", code="empty_file")
+    return Found(
+        header.row,
+        list(header.cells),
+        header.match.columns,
+        [text for _, text in header.match.unknown],
+        source.typed,
+        source.about,
+        source.notices,
+        rows,
+        chunks,
+        bad_rows,
+        [[code, number] for code, number in groups.items()],
+        bad,
+    )
+
+
+def confine(order: Order) -> None:
+    """Give up what reading a file does not need."""
+    for limit, value in (
+        (resource.RLIMIT_CPU, order.cpu_seconds),
+        (resource.RLIMIT_AS, _ADDRESS_BYTES + (order.memory_mb << 20)),
+        (resource.RLIMIT_FSIZE, 4 * order.unpacked_bytes_max),
+        (resource.RLIMIT_NOFILE, 4_096),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (most, most))
+
+
+def _say(told: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody waits for us any more
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return  # never needed
+    order = Order.decode(line)
+    confine(order)
+    _say({"done": 0.0})  # what happens from here on is the file's doing
+    try:
+        _say({"found": orjson.Fragment(plan(order).encode())})
+    except FileRefused as refused:
+        _say({"refused": str(refused), "code": refused.code, "more": refused.more})
+    except MemoryError:
+        _say({"refused": f"reading the file takes more than {order.memory_mb} MB", "code": "file_too_large"})
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES):
+            raise
+        _say({"failed": f"{os.strerror(error.errno)}: {order.folder}"})
+
+
+if __name__ == "__main__":
+    main()

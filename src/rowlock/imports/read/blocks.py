@@ -1,0 +1,92 @@
+"""Text cut into blocks of whole lines, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.records import record_bytes_max
+
+CELLS_PER_BLOCK = 1_500_000  # short lines and wide headers make more cells than bytes
+_BREAK = re.compile(rb"[\r\n]")
+
+
+class Blocks:
+    """Blocks of about `block_bytes`, each of which ends where a line ends; never between a CR and its LF."""
+
+    def __init__(self, pieces: Iterator[bytes], *, line_end: bytes, limits: ReadLimits, width: int = 1) -> None:
+        self._pieces = pieces
+        self._line_end = line_end
+        self._block_bytes = limits.block_bytes
+        self._lines_max = max(1, CELLS_PER_BLOCK // width)
+        self._line_bytes_max = record_bytes_max(limits)
+        self._window = self._block_bytes
+        self._rest = b""
+        self._at = 0  # what is before it in the rest was given out
+        self._ended = False
+
+    def next(self, tail: bytes = b"") -> tuple[bytes, bool]:
+        """The next block after `tail`, the part of the last one that was not finished; and whether it is the last."""
+        while True:
+            if not self._ended and len(self._rest) - self._at < self._block_bytes:
+                self._fill(self._block_bytes)
+            cut = self._cut()
+            if self._ended and (not cut or cut == len(self._rest)):
+                data, self._rest, self._at = tail + self._rest[self._at :], b"", 0
+                return data.removesuffix(b"\x1a"), True  # the end-of-file character of DOS
+            if cut:
+                data, self._at = tail + self._rest[self._at : cut], cut
+                return data, False
+            if len(self._rest) - self._at > self._line_bytes_max:
+                self._drop_line()
+            else:
+                self._fill(len(self._rest) - self._at + 1)
+
+    def _fill(self, size: int) -> None:
+        parts, have = [self._rest[self._at :]], len(self._rest) - self._at
+        while have < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._ended = True
+                break
+            parts.append(piece)
+            have += len(piece)
+        self._rest, self._at = b"".join(parts), 0
+
+    def _cut(self) -> int:
+        """Where the block ends: behind the last line end that fits, or the first one; 0 where there is none yet."""
+        cut = self._line_cut()
+        while cut and self._window > 1 and (lines := self._lines_until(cut)) > self._lines_max:
+            self._window = max(1, self._window * self._lines_max // (2 * lines))
+            smaller = self._line_cut()
+            if smaller == cut:
+                break
+            cut = smaller
+        self._window = min(self._block_bytes, 2 * self._window)
+        return cut
+
+    def _lines_until(self, cut: int) -> int:
+        return self._rest.count(b"\n", self._at, cut) + self._rest.count(b"\r", self._at, cut)
+
+    def _line_cut(self) -> int:
+        rest, start, end = self._rest, self._at, self._line_end
+        # What follows a CR must be known: the last byte is looked at only when it is an LF, or the file's last.
+        known = len(rest) if self._ended else len(rest) - 1
+        until = len(rest) if end == b"\n" else known
+        wanted = start + self._window
+        cut = rest.rfind(end, start, min(wanted, until)) + 1 or rest.find(end, wanted, until) + 1
+        if not cut and (len(rest) - start > self._line_bytes_max or self._lines_until(len(rest)) > self._lines_max):
+            other = b"\r" if end == b"\n" else b"\n"
+            cut = rest.rfind(other, start, min(wanted, known)) + 1 or rest.find(other, wanted, known) + 1
+        return cut + 1 if cut and rest[cut - 1 : cut + 1] == b"\r\n" else cut
+
+    def _drop_line(self) -> None:
+        """Leave out the end of a line that is too long in any case; what stays is long enough to be refused."""
+        start = self._rest[self._at : self._at + self._line_bytes_max]
+        found = _BREAK.search(self._rest, self._at + self._line_bytes_max)
+        while found is None and not self._ended:
+            self._rest, self._at = b"", 0
+            self._fill(1)
+            found = _BREAK.search(self._rest)
+        self._rest, self._at = start + (self._rest[found.start() :] if found else b""), 0

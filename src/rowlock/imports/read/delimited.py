@@ -1,0 +1,154 @@
+"""Delimited text as a source of rows: .csv, .tsv and .txt, packed or not, in whatever dialect and encoding they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rowlock.errors import FileRefused
+from rowlock.imports.read.blocks import Blocks
+from rowlock.imports.read.dialect import SAMPLE_BYTES, delimiter_word, find_dialect, quote_word, sep_line
+from rowlock.imports.read.encoding import Encoding, as_utf8, narrow_encoding, wide_encoding
+from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.lines import Shape
+from rowlock.imports.read.records import Dialect, RecordReader
+from rowlock.imports.read.table import Table, is_blank, readable
+from rowlock.imports.read.unpack import Packed, refuse_binary
+from rowlock.imports.source import Batch, HeadRow
+
+_LOOK_BYTES = 64 << 10
+
+
+def open_delimited(path: Path, *, name: str, limits: ReadLimits) -> DelimitedFile:
+    """Find out how the file is written; `name` is what its owner calls it. A file that is no text is refused."""
+    packed = Packed(path, limits.unpacked_bytes_max)
+    encoding = _encoding(packed)
+    sample, whole = _sample(packed, encoding)
+    if whole and not sample.strip():
+        raise FileRefused("the file is empty", code="empty_file")
+    given, skip = sep_line(sample)
+    sample = sample[skip:]
+    dialect = find_dialect(sample, given=given, tabs=_promises_tabs(name), limits=limits)
+    return DelimitedFile(packed, encoding, dialect, sample=sample, skip=skip, limits=limits)
+
+
+class DelimitedFile:
+    """An open file of delimited text."""
+
+    typed = False
+
+    def __init__(
+        self, packed: Packed, encoding: Encoding, dialect: Dialect, *, sample: bytes, skip: int, limits: ReadLimits
+    ) -> None:
+        self.notices: list[str] = []
+        self.dialect = dialect
+        self._packed = packed
+        self._encoding = encoding
+        self._skip = skip  # the bytes of Excel's own first line, which no spreadsheet shows
+        self._limits = limits
+        self._line_end, line_ending = _line_ends(sample)
+        self.about: dict[str, Any] = {
+            "encoding": encoding.name,
+            "delimiter": delimiter_word(dialect),
+            "quote": quote_word(dialect),
+            "line_ending": line_ending,
+        }
+        if packed.gzip:
+            self.about["packed"] = "gzip"
+
+    def head(self, limit: int) -> list[HeadRow]:
+        """The first rows, blank ones left out; of a record that cannot be read, what can be read of it."""
+        rows: list[HeadRow] = []
+        reader, blocks = RecordReader(self.dialect, self._limits), self._blocks()
+        row, line, data, final = 0, 1 + bool(self._skip), b"", False
+        while not final and len(rows) < limit:
+            data, final = blocks.next(data)
+            at = 0
+            while at < len(data) and len(rows) < limit:
+                record = reader.read(data, at, line=line, width=None, final=final)
+                if record is None:
+                    break
+                at, line, row = record.end, line + record.lines, row + 1
+                cells = tuple(map(readable, record.cells))
+                if not is_blank(cells):
+                    rows.append(HeadRow(row, self._bounded(cells)))
+                    self._refuse_wide(len(rows[0].cells))
+            data = data[at:]
+        if not rows and limit > 0:
+            raise FileRefused("the file is empty", code="empty_file")
+        return rows
+
+    def batches(self, header_row: int, width: int) -> Iterator[Batch]:
+        """The rows below the header row, blank ones left out, `width` cells each."""
+        self._refuse_wide(width)
+        shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max)
+        table = Table(shape, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
+        blocks, tail, final = self._blocks(width), b"", False
+        while not final:
+            data, final = blocks.next(tail)
+            frame, bad, tail = table.read(data, final=final)
+            done = 1.0 if final else min(1.0, self._packed.position / max(1, self._packed.size))
+            yield Batch(frame, bad, done)
+        if table.short:
+            many = "1 row has" if table.short == 1 else f"{table.short:,} rows have"
+            self.notices.append(f"{many} fewer cells than the header; the missing ones were taken as empty")
+
+    def _blocks(self, width: int = 1) -> Blocks:
+        pieces = as_utf8(self._packed.pieces(), self._encoding)
+        start = b""
+        while len(start) < self._skip and (piece := next(pieces, None)) is not None:
+            start += piece
+        pieces = chain((start[self._skip :],), pieces)
+        return Blocks(pieces, line_end=self._line_end, limits=self._limits, width=width)
+
+    def _bounded(self, cells: tuple[str, ...]) -> tuple[str, ...]:
+        """Without the blank cells at the end that only make the row too wide."""
+        while len(cells) > self._limits.columns_max and not cells[-1].strip():
+            cells = cells[:-1]
+        return cells
+
+    def _refuse_wide(self, width: int) -> None:
+        if width > self._limits.columns_max:
+            raise FileRefused(
+                f"the file has {width:,} columns or more; at most {self._limits.columns_max:,} can be imported",
+                code="too_many_columns",
+            )
+
+
+def _encoding(packed: Packed) -> Encoding:
+    start = b""
+    pieces = packed.pieces()
+    while len(start) < _LOOK_BYTES and (piece := next(pieces, None)):
+        start += piece
+    if not start:
+        raise FileRefused("the file is empty", code="empty_file")
+    wide = wide_encoding(start)
+    if wide is None:
+        refuse_binary(start[:_LOOK_BYTES])
+    return wide or narrow_encoding(chain((start,), pieces))
+
+
+def _sample(packed: Packed, encoding: Encoding) -> tuple[bytes, bool]:
+    """The first lines in UTF-8, and whether they are the whole file."""
+    sample = b""
+    for piece in as_utf8(packed.pieces(), encoding):
+        sample += piece
+        if len(sample) > SAMPLE_BYTES:
+            sample = sample[:SAMPLE_BYTES]
+            return sample[: max(sample.rfind(b"\n"), sample.rfind(b"\r", 0, -1)) + 1] or sample, False
+    return sample.removesuffix(b"\x1a"), True
+
+
+def _line_ends(sample: bytes) -> tuple[bytes, str]:
+    """Where to cut lines, and what to call it. Line breaks inside quotes are counted, too: it is only a usual case."""
+    pairs = sample.count(b"\r\n")
+    lone_lf, lone_cr = sample.count(b"\n") - pairs, sample.count(b"\r") - pairs
+    found = [word for word, count in (("LF", lone_lf), ("CRLF", pairs), ("CR", lone_cr)) if count]
+    return b"\r" if lone_cr > lone_lf + pairs else b"\n", found[0] if len(found) == 1 else "mixed" if found else "none"
+
+
+def _promises_tabs(name: str) -> bool:
+    return re.search(r"\.(tsv|tab)(\.gz)?$", name, re.IGNORECASE) is not None

@@ -1,0 +1,144 @@
+"""How a file separates and quotes its cells: what makes the most even table out of its first records."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.records import Dialect, RecordReader
+
+SAMPLE_BYTES = 256 << 10
+_SAMPLE_RECORDS = 200
+_DELIMITERS = (b",", b";", b"\t", b"|")
+_WORDS = {b"": "none", b",": "comma", b";": "semicolon", b"\t": "tab", b"|": "pipe", b" ": "space", b":": "colon"}
+_QUOTES = {b"": "none", b'"': "double quote", b"'": "single quote"}
+
+_SEP_LINE = re.compile(rb'\A"?sep=([^\r\n"])"?[ \t;,]*(?:\r\n|\r|\n|\Z)', re.IGNORECASE)
+_NUMBER = re.compile(rb"[-+(]?[\d.,' \xa0\xc2]*\d[\d.,]*\)?[ \xc2\xa0]*(?:%|[A-Z]{3}|\$|\xe2\x82\xac|\xc2\xa3)?")
+_PROSE = re.compile(rb"(?:[^,;|\t]|[,;](?= |\Z)|(?<=\d),(?=\d{3}))*")  # a comma or semicolon is followed by a space
+
+
+def sep_line(start: bytes) -> tuple[bytes, int]:
+    """The delimiter that Excel's own first line declares, and the length of that line; nothing and 0 without one."""
+    found = _SEP_LINE.match(start)
+    return (found[1], found.end()) if found else (b"", 0)
+
+
+def delimiter_word(dialect: Dialect) -> str:
+    """The delimiter as a person calls it."""
+    return _WORDS.get(dialect.delimiter) or repr(dialect.delimiter.decode("latin-1"))
+
+
+def quote_word(dialect: Dialect) -> str:
+    """The quote as a person calls it."""
+    return _QUOTES[dialect.quote]
+
+
+def find_dialect(sample: bytes, *, given: bytes = b"", tabs: bool = False, limits: ReadLimits) -> Dialect:
+    """The dialect of the sample; `given` is a declared delimiter, `tabs` means that the file's name promises tabs."""
+    views = [_view(sample, delimiter, limits) for delimiter in ([given] if given else _DELIMITERS)]
+    best = max(views, key=lambda view: view.score * (2 if tabs and view.dialect.delimiter == b"\t" else 1))
+    if given or not best.one_column:
+        return best.dialect
+    return _view(sample, b"", limits).dialect
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The sample as one dialect sees it."""
+
+    dialect: Dialect
+    records: list[list[bytes]]
+    faults: int
+
+    @property
+    def usual(self) -> int:
+        """The most frequent number of cells above one; of equally frequent ones the largest."""
+        counts = Counter(len(cells) for cells in self.records if len(cells) > 1)
+        return max(counts, key=lambda cells: (counts[cells], cells), default=1)
+
+    @property
+    def even(self) -> float:
+        """How much of the sample has the usual number of cells; a shorter record counts half."""
+        usual, total = self.usual, len(self.records) + self.faults
+        if usual == 1:
+            return 0.0
+        lengths = [len(cells) for cells in self.records]
+        return sum(1.0 if n == usual else 0.5 if 1 < n < usual else 0.0 for n in lengths) / total
+
+    @property
+    def score(self) -> float:
+        """Even records of many cells, and cells that look whole."""
+        cells = [cell for cells in self.records for cell in cells]
+        if not cells:
+            return 0.0
+        looks_whole = sum(map(self._looks_whole, cells)) / len(cells)
+        return self.even * (1 - 1 / self.usual) * looks_whole**2
+
+    def _looks_whole(self, cell: bytes) -> bool:
+        """Was it not plainly cut out of a longer text, or glued together? Only a quoted cell contains the delimiter."""
+        delimiter = self.dialect.delimiter
+        return bool(delimiter and delimiter in cell) or bool(_NUMBER.fullmatch(cell.strip()) or _PROSE.fullmatch(cell))
+
+    @property
+    def one_column(self) -> bool:
+        """Is this delimiter, the best one, only a character in the text of a single column?"""
+        usual = self.usual
+        if usual == 1:
+            return True
+        lengths = [len(cells) for cells in self.records]
+        if lengths[0] > 1:
+            return False
+        rest = lengths[next(n for n, length in enumerate(lengths) if length > 1) :]
+        if sum(n == usual for n in rest) < 0.5 * len(rest):
+            return True
+        pairs = [cells for cells in self.records if len(cells) == 2]
+        if self.dialect.delimiter != b"," or usual != 2 or len(rest) < len(lengths) - 1:
+            return False
+        # A word above lines such as "Smith, John" or "1,5" is the heading of one column.
+        return all(pair[1].startswith(b" ") for pair in pairs) or all(
+            _NUMBER.fullmatch(b",".join(pair)) and pair[1].isdigit() for pair in pairs
+        )
+
+
+def _view(sample: bytes, delimiter: bytes, limits: ReadLimits) -> _View:
+    """The best of the ways to quote with this delimiter; the usual one unless the sample is clear."""
+    best = _read(sample, Dialect(delimiter), limits)
+    edge = re.escape(delimiter) or rb"\n"
+    start, end = rb"(?:\A|(?<=[\r\n" + edge + rb"]))", rb"(?=[\r\n" + edge + rb"]|\Z)"
+    if b"\\" in sample:
+        view = _read(sample, replace(best.dialect, escapes=True), limits)
+        if view.faults < best.faults or (view.faults == best.faults and view.even > best.even):
+            best = view
+    if delimiter != b" " and re.search(start + rb' +"', sample):
+        view = _read(sample, replace(best.dialect, spaces=True), limits)
+        if view.faults <= best.faults and view.even >= best.even:
+            best = view
+    if best.faults and not re.search(start + rb'"(?:[^"\r\n]|"")*"' + end, sample):
+        view = _read(sample, replace(best.dialect, quote=b""), limits)
+        if view.faults < best.faults and view.even == 1.0:
+            best = view
+    if b'"' not in sample and b"'" in sample:
+        opened = len(re.findall(start + rb"'", sample))
+        quoted = len(re.findall(start + rb"'(?:[^'\r\n]|'')*'" + end, sample))
+        view = _read(sample, replace(best.dialect, quote=b"'"), limits)
+        if opened == quoted >= 2 and view.faults <= best.faults and view.even >= best.even:
+            best = view
+    return best
+
+
+def _read(sample: bytes, dialect: Dialect, limits: ReadLimits) -> _View:
+    reader = RecordReader(dialect, limits)
+    records: list[list[bytes]] = []
+    at = faults = 0
+    while at < len(sample) and len(records) + faults < _SAMPLE_RECORDS:
+        record = reader.read(sample, at, line=1, width=None, final=True)
+        assert record is not None  # nothing is waited for
+        at = record.end
+        if record.fault:
+            faults += 1
+        elif any(cell.strip() for cell in record.cells):
+            records.append(record.cells)
+    return _View(dialect, records, faults)

@@ -1,0 +1,113 @@
+"""Which encoding a text file is in, and its text as UTF-8, whatever it was.
+
+What cannot be decoded stays in the UTF-8 as bytes that are not valid UTF-8: a reader decodes each cell strictly and so
+finds them where they are. Nothing is ever replaced.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+UTF8_BOM = b"\xef\xbb\xbf"
+_BROKEN_MAX = 1_000  # broken bytes seen before the rest of the file no longer matters
+_ESCAPED = re.compile("[\udc80-\udcff]")
+_LOOK_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """An encoding by its name, the codec that reads it, and the mark at the start of the file."""
+
+    name: str
+    codec: str
+    bom: bytes = b""
+
+
+UTF8 = Encoding("UTF-8", "utf-8")
+WINDOWS = Encoding("Windows-1252", "cp1252")
+_MARKED = (
+    Encoding("UTF-8", "utf-8", UTF8_BOM),
+    Encoding("UTF-32 LE", "utf-32-le", codecs.BOM_UTF32_LE),  # before UTF-16, whose mark it begins with
+    Encoding("UTF-32 BE", "utf-32-be", codecs.BOM_UTF32_BE),
+    Encoding("UTF-16 LE", "utf-16-le", codecs.BOM_UTF16_LE),
+    Encoding("UTF-16 BE", "utf-16-be", codecs.BOM_UTF16_BE),
+)
+
+
+def wide_encoding(start: bytes) -> Encoding | None:
+    """The encoding that the first bytes give away: by a mark, or by the zeros of UTF-16."""
+    for marked in _MARKED:
+        if start.startswith(marked.bom):
+            return marked
+    look = start[:_LOOK_BYTES]
+    pairs = len(look) // 2
+    if pairs < 2:
+        return None
+    even, odd = look[0 : 2 * pairs : 2].count(0), look[1 : 2 * pairs : 2].count(0)
+    if odd > 0.4 * pairs and even < 0.05 * pairs:
+        return Encoding("UTF-16 LE", "utf-16-le")
+    if even > 0.4 * pairs and odd < 0.05 * pairs:
+        return Encoding("UTF-16 BE", "utf-16-be")
+    return None
+
+
+def narrow_encoding(pieces: Iterator[bytes]) -> Encoding:
+    """UTF-8, unless more of the file contradicts it than speaks for it: then Windows-1252."""
+    strict, lax = (codecs.getincrementaldecoder("utf-8")(errors) for errors in ("strict", "surrogateescape"))
+    valid = broken = 0  # valid: the bytes that only characters of more than one byte have
+    for piece in chain(pieces, (b"",)):
+        if piece and piece.isascii() and not strict.getstate()[0]:
+            continue
+        valid += len(piece)
+        try:
+            valid -= len(strict.decode(piece, not piece))
+        except UnicodeDecodeError:
+            lax.setstate(strict.getstate())
+            text = lax.decode(piece, not piece)
+            strict.setstate(lax.getstate())
+            valid -= len(text)
+            broken += len(_ESCAPED.findall(text))
+            if broken > _BROKEN_MAX and broken > valid:
+                break
+    return UTF8 if valid >= broken else WINDOWS
+
+
+def as_utf8(pieces: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
+    """The text in UTF-8, without its mark."""
+    marked = _without(pieces, encoding.bom)
+    if encoding.codec == "utf-8":
+        yield from marked
+    elif encoding.codec == "cp1252":
+        for piece in marked:
+            yield (
+                piece
+                if piece.isascii()
+                else piece.decode("cp1252", "surrogateescape").encode("utf-8", "surrogateescape")
+            )
+    else:
+        decoder = codecs.getincrementaldecoder(encoding.codec)("rowlock.broken")
+        for piece in chain(marked, (b"",)):
+            yield decoder.decode(piece, final=not piece).encode("utf-8", "surrogateescape")
+
+
+def _without(pieces: Iterator[bytes], bom: bytes) -> Iterator[bytes]:
+    start = b""
+    for piece in pieces:
+        start += piece
+        if len(start) >= len(bom):
+            break
+    yield start.removeprefix(bom)
+    yield from pieces
+
+
+def _broken(fault: UnicodeError) -> tuple[str, int]:
+    """A stand-in that becomes the byte 0xFF, which is never UTF-8."""
+    assert isinstance(fault, UnicodeDecodeError)
+    return "\udcff", fault.end
+
+
+codecs.register_error("rowlock.broken", _broken)

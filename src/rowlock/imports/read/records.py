@@ -1,0 +1,213 @@
+"""One record at a time from text in UTF-8: slow, exact, and never stopped by a malformed one.
+
+cell    = quoted / plain
+quoted  = QUOTE *(any character / QUOTE QUOTE) QUOTE         line breaks are kept as they are
+plain   = *(any character but the delimiter and line breaks)  a quote inside is an ordinary character
+record  = cell *(DELIMITER cell) (CR LF / LF / CR / end of file)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rowlock.imports.read.limits import ReadLimits
+
+QUOTED_LINES_MAX = 100
+CELLS_MAX = 16_384  # as many as a spreadsheet has; more are counted as this many
+
+BREAK = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a file separates and quotes its cells."""
+
+    delimiter: bytes = b","  # empty: the whole line is one cell
+    quote: bytes = b'"'  # empty: quotes are ordinary characters
+    escapes: bool = False  # a backslash takes the meaning from the character after it
+    spaces: bool = False  # spaces before an opening quote do not belong to the cell
+
+
+@dataclass(slots=True)
+class Record:
+    """What was found between two record ends; with a fault, what could be read of it."""
+
+    cells: list[bytes]
+    end: int  # where the next record starts
+    lines: int = 1  # the physical lines that it takes
+    ended: bool = True  # by a line break, not by the end of the file
+    fault: tuple[str, str] | None = field(default=None)  # code, reason
+
+
+class RecordReader:
+    """Reads records of one dialect out of blocks of text that end where a line ends."""
+
+    def __init__(self, dialect: Dialect, limits: ReadLimits) -> None:
+        self.dialect = dialect
+        self.cell_bytes_max = 4 * limits.cell_chars_max
+        self.record_bytes_max = record_bytes_max(limits)
+        self._cells_max = max(CELLS_MAX, limits.columns_max + 1)
+        self._cell_chars_max = limits.cell_chars_max
+        delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
+        backslash = rb"\\" if dialect.escapes else b""
+        self._plain_end = re.compile(rb"[\r\n" + delimiter + backslash + b"]")
+        other = b"[^" + (quote or b'"') + backslash + b"]*+"
+        pair = quote + quote + (rb"|\\." if dialect.escapes else b"")
+        self._quoted = re.compile(other + b"(?:(?:" + pair + b")" + other + b")*+", re.DOTALL)
+        self._opening = re.compile((b" *+" if dialect.spaces else b"") + quote) if dialect.quote else None
+        self._special = [mark for mark in (dialect.quote, b"\\" if dialect.escapes else b"") if mark]
+        self._escaped = re.compile(rb"\\([\r\n\\" + delimiter + quote + b"])" + (b"|" + quote * 2 if quote else b""))
+
+    def read(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
+        """The record that starts there, or nothing where it may go on in what follows `data`.
+
+        `line` is the number of its first line, `width` the number of cells that it should have. Without a width, or
+        with another number of cells, a quoted cell of more than QUOTED_LINES_MAX lines counts as never closed.
+        """
+        first = BREAK.search(data, start)
+        if first is None and not final:
+            return None
+        stop = first.start() if first else len(data)
+        if stop - start >= self.record_bytes_max:
+            return _faulty(
+                [], first, len(data), 1, "record_too_long", f"line {line} has more than {self.record_bytes_max:,} bytes"
+            )
+        text = data[start:stop]
+        if not any(special in text for special in self._special):
+            return self._simple(text, first, len(data))
+        return self._full(data, start, line=line, width=width, final=final)
+
+    def _simple(self, text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
+        cells = text.split(self.dialect.delimiter, self._cells_max) if self.dialect.delimiter else [text]
+        return Record(cells, end.end() if end else length, ended=end is not None)
+
+    def _full(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
+        delimiter = self.dialect.delimiter
+        cells: list[bytes] = []
+        at, lines, fault = start, 1, None
+        first_long: _Open | None = None
+        while True:
+            opening = self._opening.match(data, at) if self._opening else None
+            if opening:
+                here = _Open(opening.end(), len(cells), line + lines - 1, lines)
+                bound = min(len(data), here.at + self.cell_bytes_max + 2, start + self.record_bytes_max)
+                close = self._close(data, here.at, bound)
+                if close < 0:
+                    if bound == len(data) and not final:
+                        return None
+                    return self._unclosed(data, here, cells, cut=bound if bound < len(data) else 0)
+                content = data[here.at : close]
+                breaks = _count_breaks(content)
+                cell, at = self._content(content), _past_spaces(data, close + 1, delimiter)
+                if data[at : at + 1] not in (b"", b"\r", b"\n", delimiter):
+                    if breaks:  # what closed it was meant to open another
+                        return self._unclosed(data, here, cells)
+                    fault = fault or ("text_after_quote", f"line {here.line} has text after a closing quote")
+                    rest, at = self._plain(data, close + 1)
+                    cell += rest
+                if breaks:
+                    first_long = first_long or here
+                    lines += breaks
+                    if self._too_long(content) or (lines > QUOTED_LINES_MAX and len(cells) >= (width or 0)):
+                        return self._unclosed(data, first_long, cells)
+            else:
+                cell, at = self._plain(data, at)
+                lines += _count_breaks(cell)  # none but escaped ones
+            cells.append(cell)
+            if not delimiter or data[at : at + 1] != delimiter:
+                break
+            at += 1
+            if len(cells) > self._cells_max:
+                at = _line_end(data, at)
+                break
+        if at >= len(data) and not final:
+            return None
+        if lines > QUOTED_LINES_MAX and first_long and len(cells) != width:
+            return self._unclosed(data, first_long, cells)
+        end = BREAK.match(data, at)
+        return Record(cells, end.end() if end else len(data), lines, end is not None, fault)
+
+    def _close(self, data: bytes, at: int, bound: int) -> int:
+        """Where the quoted cell is closed, or -1 where it is not before the bound."""
+        found = self._quoted.match(data, at, bound)
+        assert found is not None  # it matches the empty text, too
+        close = found.end()
+        if close >= bound or data[close : close + 1] != self.dialect.quote:
+            return -1
+        return -1 if close + 1 == bound < len(data) else close  # at the bound it may be the first of a pair
+
+    def _plain(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """The unquoted text up to the next delimiter or line break, and where that is."""
+        begin = at
+        while found := self._plain_end.search(data, at):
+            at = found.start()
+            if not self.dialect.escapes or data[at : at + 1] != b"\\":
+                break
+            at = min(at + 2, len(data))
+        else:
+            at = len(data)
+        text = data[begin:at]
+        return (self._escaped.sub(self._escaped_one, text) if self.dialect.escapes else text), at
+
+    def _content(self, content: bytes) -> bytes:
+        quote = self.dialect.quote
+        if self.dialect.escapes:
+            return self._escaped.sub(lambda found: found[1] or quote, content)
+        return content.replace(quote + quote, quote)
+
+    @staticmethod
+    def _escaped_one(found: re.Match[bytes]) -> bytes:
+        return found[1] or found[0]
+
+    def _too_long(self, content: bytes) -> bool:
+        longest = self._cell_chars_max
+        return len(content) > longest and len(content.decode("utf-8", "surrogateescape")) > longest
+
+    def _unclosed(self, data: bytes, opened: _Open, cells: list[bytes], cut: int = 0) -> Record:
+        """The record costs the lines up to the one where the quote was opened, and no more."""
+        end = BREAK.search(data, opened.at)
+        stop = end.start() if end else len(data)
+        code, reason = "unclosed_quote", f"the quote opened at line {opened.line} is never closed"
+        if cut and stop >= cut:
+            code, reason = (
+                "cell_too_long",
+                f"a cell on line {opened.line} has more than {self._cell_chars_max:,} characters",
+            )
+        return _faulty([*cells[: opened.cells], data[opened.at : stop]], end, len(data), opened.lines, code, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Where a quoted cell was opened."""
+
+    at: int
+    cells: int  # before it in its record
+    line: int  # in the file
+    lines: int  # of its record, so far
+
+
+def record_bytes_max(limits: ReadLimits) -> int:
+    """The bytes of a record, all cells together, that are held in memory at most."""
+    return max(16 * limits.cell_chars_max, 2 * limits.block_bytes)
+
+
+def _faulty(cells: list[bytes], end: re.Match[bytes] | None, length: int, lines: int, code: str, reason: str) -> Record:
+    return Record(cells, end.end() if end else length, lines, end is not None, (code, reason))
+
+
+def _count_breaks(content: bytes) -> int:
+    if b"\n" not in content and b"\r" not in content:
+        return 0
+    return len(BREAK.findall(content))
+
+
+def _line_end(data: bytes, at: int) -> int:
+    found = BREAK.search(data, at)
+    return found.start() if found else len(data)
+
+
+def _past_spaces(data: bytes, at: int, delimiter: bytes) -> int:
+    while delimiter != b" " and data[at : at + 1] == b" ":
+        at += 1
+    return at

@@ -1,0 +1,65 @@
+"""Expat with everything refused that no workbook needs: document types, entities, bottomless nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from xml.parsers import expat
+
+from rowlock.imports.read.workbook.faults import damaged, unsafe_xml
+
+DEPTH_MAX = 200
+
+Start = Callable[[str, dict[str, str]], None]
+End = Callable[[str], None]
+Text = Callable[[str], None]
+
+
+class GuardedParser:
+    """Feeds a document to handlers; the names they see have lost the prefix that the root has."""
+
+    def __init__(self, part: str, start: Start, end: End, text: Text | None = None) -> None:
+        self.part = part
+        self.depth = 0
+        self.prefix: str | None = None  # of the root, with its colon; other prefixes are other vocabularies
+        self._start, self._end = start, end
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartDoctypeDeclHandler = self._refuse
+        self._parser.EntityDeclHandler = self._refuse
+        self._parser.StartElementHandler = self._open
+        self._parser.EndElementHandler = self._close
+        if text is not None:
+            self._parser.CharacterDataHandler = text
+
+    def feed(self, data: bytes | str, final: bool = False) -> None:
+        """Parse some more; a malformed document refuses the file."""
+        try:
+            self._parser.Parse(data, final)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code) or "malformed"
+            raise damaged(f"its part {self.part[:80]} is not good XML ({reason}, line {error.lineno})") from error
+        except (ValueError, UnicodeError, LookupError) as error:
+            raise damaged(f"its part {self.part[:80]} is in an encoding that cannot be read") from error
+
+    def _open(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.prefix is None:
+            self.prefix = name[: name.find(":") + 1]
+        elif self.depth > DEPTH_MAX:
+            raise damaged(f"its part {self.part[:80]} is nested too deeply")
+        self._start(name.removeprefix(self.prefix) if self.prefix else name, attributes)
+
+    def _close(self, name: str) -> None:
+        self.depth -= 1
+        self._end(name.removeprefix(self.prefix) if self.prefix else name)
+
+    def _refuse(self, *_: object) -> None:
+        raise unsafe_xml(self.part[:80])
+
+
+def parse(part: str, blocks: Iterable[bytes], start: Start, end: End, text: Text | None = None) -> None:
+    """Parse a whole part."""
+    parser = GuardedParser(part, start, end, text)
+    for block in blocks:
+        parser.feed(block)
+    parser.feed(b"", final=True)

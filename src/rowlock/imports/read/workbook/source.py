@@ -1,0 +1,100 @@
+"""An open workbook, as the planner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rowlock.errors import FileRefused
+from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.workbook.batch import RowBatch, split
+from rowlock.imports.read.workbook.cells import CellReader
+from rowlock.imports.read.workbook.faults import too_large
+from rowlock.imports.read.workbook.package import Package
+from rowlock.imports.read.workbook.parts import choose_sheet, read_workbook
+from rowlock.imports.read.workbook.reading import SheetReader
+from rowlock.imports.read.workbook.shared import read_shared
+from rowlock.imports.read.workbook.styles import read_styles
+from rowlock.imports.source import ROW, Batch, HeadRow
+
+
+def open_workbook(path: Path, *, sheet: str | None, limits: ReadLimits) -> WorkbookSource:
+    """The sheet of that name, or the first visible one; every fault of the file is a `FileRefused`."""
+    package = Package(path, limits)
+    try:
+        return WorkbookSource(package, sheet, limits)
+    except MemoryError:
+        package.close()
+        raise too_large("it needs more memory than one file may") from None
+    except BaseException:
+        package.close()
+        raise
+
+
+class WorkbookSource:
+    """One sheet of a workbook; a `Source`."""
+
+    typed = True
+
+    def __init__(self, package: Package, wanted: str | None, limits: ReadLimits) -> None:
+        book = read_workbook(package)
+        sheet = choose_sheet(book, wanted)
+        shared = read_shared(package, book.shared_strings, limits)
+        self._package = package
+        self._part = sheet.part
+        self._limits = limits
+        self._recalculate = book.recalculate
+        self._cells = CellReader(shared, read_styles(package, book.styles), book.since_1904, limits)
+        self.about: dict[str, Any] = {"format": "xlsx", "sheet": sheet.name, "sheets": len(book.sheets)}
+        self.notices: list[str] = []
+        if wanted is None and len(book.sheets) > 1:
+            self.notices.append(f'The workbook has {len(book.sheets)} sheets; "{sheet.name[:80]}" was read.')
+        if book.since_1904:
+            self.notices.append("The workbook counts its dates from 1904; they were read so.")
+
+    def head(self, limit: int) -> list[HeadRow]:
+        """The first rows, blank ones left out, as far to the right as any column may be."""
+        rows: list[HeadRow] = []
+        batch = RowBatch(self._cells, self._limits, rows_max=limit)
+        for _ in self._read(batch, after=0):
+            width = min(batch.columns, self._limits.columns_max)
+            self._refuse_wide(batch)
+            frame, _bad = batch.take(width, faults=False)
+            for values in frame.select(ROW, *(f"c{at}" for at in range(width))).iter_rows():
+                cells = list(values[1:])
+                while cells and not cells[-1]:
+                    cells.pop()
+                rows.append(HeadRow(values[0], tuple(cells)))
+            if len(rows) >= limit:
+                break
+        return sorted(rows, key=lambda row: row.row)[:limit]
+
+    def batches(self, header_row: int, width: int) -> Iterator[Batch]:
+        """The rows below the header row, in the order of the file; hidden ones are read, and counted in a notice."""
+        batch = RowBatch(self._cells, self._limits)
+        for done in self._read(batch, after=header_row):
+            frame, bad = batch.take(width)
+            for some in split(frame, bad, width, 4 * self._limits.block_bytes):
+                some.done = done
+                yield some
+        if batch.hidden:
+            self.notices.append(f"{batch.hidden:,} hidden rows were read like the others.")
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._package.close()
+
+    def _read(self, batch: RowBatch, *, after: int) -> Iterator[float]:
+        try:
+            yield from SheetReader(self._package, self._part, self._limits, batch, after=after)
+        except MemoryError:
+            raise too_large("it needs more memory than one file may") from None
+
+    def _refuse_wide(self, batch: RowBatch) -> None:
+        if batch.widest > self._limits.columns_max:
+            raise FileRefused(
+                f"The sheet has a row of {batch.widest:,} filled cells; {self._limits.columns_max:,} columns are the most "
+                "that an import takes. Remove the columns that are not needed.",
+                code="too_many_columns",
+            )

@@ -1,0 +1,144 @@
+"""Chunk files: rows of cells as Arrow, split by the hash of their key or as they come.
+
+    part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes          (a part is an Arrow IPC file)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import orjson
+import polars as pl
+
+from rowlock.imports.fields import Field
+from rowlock.imports.order import ChunkFile, Order
+from rowlock.imports.source import ROW
+
+_PACKED = {".gz": 6.0, ".xlsx": 3.0}  # how much more text there is than bytes, about
+_PART = "part"
+_SIZE_BYTES = 4
+
+
+def chunk_count(size_bytes: int, order: Order) -> int:
+    """Into how many chunks a file of this size is split, where that must be known before it is read."""
+    text = size_bytes * _PACKED.get(Path(order.name).suffix.lower(), 1.0)
+    return max(1, min(order.chunks_max, round(text / order.chunk_bytes)))
+
+
+class Splitter:
+    """Writes rows to chunk files; memory is bounded by one batch."""
+
+    def __init__(self, folder: str, count: int, chunk_bytes: int) -> None:
+        self._folder = Path(folder)
+        self._count = count
+        self._chunk_bytes = chunk_bytes
+        self._files: list[_File] = []
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Append rows as they come, to a chunk until it is large enough, then to the next."""
+        if frame.is_empty():
+            return
+        if not self._files or (self._files[-1].size_bytes >= self._chunk_bytes and len(self._files) < self._count):
+            self._open()
+        self._files[-1].write(frame)
+
+    def add_by_hash(self, frame: pl.DataFrame, key: pl.Series) -> None:
+        """Append rows, each to the chunk that the hash of its key says."""
+        if frame.is_empty():
+            return
+        while len(self._files) < self._count:
+            self._open()
+        if self._count == 1:
+            self._files[0].write(frame)
+            return
+        parts = frame.with_columns((key % self._count).alias(_PART)).partition_by(
+            _PART, as_dict=True, include_key=False
+        )
+        for (number,), rows in parts.items():
+            self._files[number].write(rows)
+
+    def chunks(self) -> list[ChunkFile]:
+        """The chunks that have rows, complete."""
+        for file in self._files:
+            file.end()
+        return [ChunkFile(str(file.path), file.rows) for file in self._files if file.rows]
+
+    def _open(self) -> None:
+        self._files.append(_File(self._folder / f"{len(self._files)}.arrow"))
+
+    def __enter__(self) -> Splitter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files:
+            file.close()
+
+
+class _File:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self.parts: list[int] = []
+        self.size_bytes = 0
+        self._to: BinaryIO = path.open("wb")
+
+    def write(self, frame: pl.DataFrame) -> None:
+        # Not as views: a few rows of a batch would take all of its text along.
+        before = self._to.tell()
+        part = io.BytesIO()
+        frame.write_ipc(part, compat_level=pl.CompatLevel.oldest())
+        self._to.write(part.getbuffer())
+        self.parts.append(self._to.tell() - before)
+        self.rows += frame.height
+        self.size_bytes += self.parts[-1]
+
+    def end(self) -> None:
+        sizes = orjson.dumps(self.parts)
+        self._to.write(sizes + len(sizes).to_bytes(_SIZE_BYTES, "big"))
+        self._to.close()
+
+    def close(self) -> None:
+        self._to.close()
+
+
+def key_cells(frame: pl.DataFrame, key: Sequence[tuple[Field, int | None]], typed: bool) -> pl.DataFrame:
+    """The key's cells under the names of their fields; a column that the file lacks is empty everywhere."""
+    columns = []
+    for field, index in key:
+        columns.append((pl.lit("") if index is None else pl.col(f"c{index}")).alias(field.name))
+        if typed:
+            columns.append((pl.lit(0, pl.UInt8) if index is None else pl.col(f"k{index}")).alias(f"{field.name}#kind"))
+    return frame.select(ROW, *columns)
+
+
+def named_cells(cells: pl.DataFrame, columns: Mapping[str, int], typed: bool) -> pl.DataFrame:
+    """Cells under the names of their fields, with their kinds where they have one."""
+    wanted = []
+    for name, index in columns.items():
+        wanted.append(pl.col(f"c{index}").alias(name))
+        if typed:
+            wanted.append(pl.col(f"k{index}").alias(f"{name}#kind"))
+    return cells.select(ROW, *wanted)
+
+
+def read_chunk(data: bytes) -> pl.DataFrame:
+    """The rows of a chunk file, in the order of the file that they came from; ValueError where it is damaged."""
+    view = memoryview(data)
+    end = len(data) - _SIZE_BYTES
+    begin = end - int.from_bytes(view[end:], "big")
+    if begin < 0:
+        raise ValueError("the chunk file is cut off")
+    sizes = orjson.loads(view[begin:end])
+    if sum(sizes) != begin:
+        raise ValueError(f"the chunk file has {begin} bytes of parts instead of {sum(sizes)}")
+    frames, at = [], 0
+    for size in sizes:
+        frames.append(pl.read_ipc(io.BytesIO(view[at : at + size])))
+        at += size
+    return pl.concat(frames)

@@ -1,0 +1,123 @@
+"""Rows into the user's tables: what an import does inside its transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from rowlock.errors import ImportFault
+from rowlock.storage.postgres.connection import own_words
+from rowlock.storage.postgres.put import Put
+from rowlock.storage.postgres.refuse import refused, rows_fault
+from rowlock.storage.postgres.rehearse import rehearsed
+from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, in_key_order
+from rowlock.storage.refusals import Refusals
+from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Loading:
+    """The verbs of an import on tables that are not Rowlock's."""
+
+    connection: Any
+    _url: str
+
+    async def table(self, name: str) -> FoundTable | None:
+        with own_words(self._url):
+            return await found(self.connection, name)
+
+    async def create_table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
+        with own_words(self._url):
+            try:
+                async with self.connection.transaction():
+                    await self.connection.execute(creation(name, columns, key))
+            except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
+                # IF NOT EXISTS looks, and then creates: another has done so in between.
+                await must_have(self.connection, name)
+
+    async def drop_table(self, name: str) -> None:
+        with own_words(self._url):
+            await self.connection.execute(f"DROP TABLE IF EXISTS {place(name)}")
+
+    async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
+        with own_words(self._url):
+            shape = await must_have(self.connection, table, list(scope))
+            conditions, given = ["TRUE"], []
+            for column, value in scope.items():
+                if value is None:
+                    conditions.append(f"{quoted(column)} IS NULL")
+                else:
+                    given.append(str(value))
+                    conditions.append(f"{quoted(column)} = CAST(${len(given)}::text AS {shape.bare[column]})")
+            statement = f"DELETE FROM {shape.sql} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted
+            done: str = await self.connection.execute(statement, *given, timeout=LOAD_SECONDS)
+            return int(done.split()[-1])
+
+    async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
+        with own_words(self._url):
+            shape = await self._checked(load)
+            frame = await asyncio.to_thread(in_key_order, load, frame)
+            if load.direct or load.mode is Mode.REPLACE or not load.key:
+                inserted = await self._straight(load, shape, frame)
+                if inserted is not None:
+                    return Loaded(inserted, unchanged=len(frame) - inserted)
+            refusals = Refusals(load)
+            stage = Stage(self.connection, load, shape)
+            await stage.create()
+            await stage.fill(frame, refusals)
+            loaded = await Put(self.connection, load, shape, stage, frame["row"]).all(refusals)
+            await stage.drop()
+            return loaded
+
+    async def merge(self, load: Load, staged: str) -> Loaded:
+        with own_words(self._url):
+            shape = await self._checked(load)
+            source = await must_have(self.connection, staged, [column.name for column in load.columns])
+            try:
+                async with self.connection.transaction():
+                    stage = Stage(self.connection, load, shape)
+                    await stage.create()
+                    await stage.fill_from(load, source.sql)
+                    loaded = await Put(self.connection, load, shape, stage, None).all_or_none()
+                    await stage.drop()
+            except asyncpg.PostgresError as error:
+                if not rows_fault(error):
+                    raise
+                raise ImportFault(f"{load.table} refused a row, and all are kept or none: {_why(error)}") from error
+            return loaded
+
+    async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
+        with own_words(self._url):
+            shape = await self._checked(load)
+            return await rehearsed(self.connection, load, shape, await asyncio.to_thread(in_key_order, load, frame))
+
+    async def _checked(self, load: Load) -> Shape:
+        shape = await must_have(self.connection, load.table, [column.name for column in load.columns])
+        if load.key and frozenset(load.key) not in shape.keys:
+            raise ImportFault(
+                f"table {load.table} has no unique index on {', '.join(load.key)}: create one, or a primary key"
+            )
+        return shape
+
+    async def _straight(self, load: Load, shape: Shape, frame: pl.DataFrame) -> int | None:
+        """Copy into the table itself; None, and nothing done, where that does not go well with every row."""
+        names = [column.name for column in load.columns]
+        try:
+            async with self.connection.transaction():
+                return await copy(self.connection, shape.schema, shape.name, names, frame.select(names))
+        except asyncpg.FeatureNotSupportedError:
+            return None  # a table whose rows are guarded by policies takes no COPY
+        except asyncpg.PostgresError as error:
+            if not rows_fault(error):
+                raise
+            return None
+
+
+def _why(error: asyncpg.PostgresError) -> str:
+    return refused(error, 0).reason

@@ -1,0 +1,177 @@
+"""Staged rows into their table: what is there already falls away, what is new is inserted, the rest updated.
+
+    drop     staged rows that the table has exactly so
+    insert   those whose key is not there, by key
+    update   those that differ, locked by key beforehand
+
+All loads insert before they update, and do each by key: so none can wait for another that waits for it. Where the table
+refuses a statement, its halves are tried, down to the single rows that are to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from rowlock.errors import ImportFault
+from rowlock.storage.postgres.refuse import refused, rows_fault
+from rowlock.storage.postgres.shape import Shape, quoted
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage
+from rowlock.storage.refusals import Refusals, key_exists
+from rowlock.storage.tables import Load, Loaded, Mode, Refused
+
+UNIQUE_TRIES = 3
+"""How often a key may come into the table while its row is on the way there."""
+
+Part = Callable[[str], Awaitable[tuple[int, list[Refused]]]]
+"""Does its work for the staged rows that a condition names; how many rows it wrote, and whose keys were there."""
+
+_SETTINGS = "SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin'), current_setting('work_mem')"
+_LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL work_mem = '32MB'"
+_SET_AGAIN = """
+SELECT set_config('enable_hashjoin', $1, true), set_config('enable_mergejoin', $2, true), set_config('work_mem', $3, true)
+"""
+
+
+class Put:
+    """One load of staged rows; `numbers` are their row numbers, by place, where that is another."""
+
+    def __init__(self, connection: Any, load: Load, shape: Shape, stage: Stage, numbers: Sequence[int] | None) -> None:
+        self._connection = connection
+        self._load = load
+        self._shape = shape
+        self._stage = stage
+        self._numbers = numbers
+        own = dict(zip(stage.names, stage.own, strict=True))
+        self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
+        self.differs = {
+            name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", shape.bases[name])
+            for name in stage.names
+            if name not in {*load.key, *load.unwatched}
+        }
+        self._differs = " OR ".join(self.differs.values()) or "FALSE"
+        self._set = ", ".join(f"{quoted(name)} = s.{own[name]}" for name in stage.names if name not in load.key)
+
+    @property
+    def updates(self) -> bool:
+        return bool(self._load.key) and self._load.mode is Mode.UPSERT
+
+    async def all(self, refusals: Refusals) -> Loaded:
+        """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
+        span, before = self._stage.span, len(refusals.rows)
+        async with self._looking_up():
+            left = self._stage.rows - await self._drop_unchanged()
+            inserted = await self._tried(self._insert, 0, span, refusals) if left else 0
+            left -= inserted + len(refusals.rows) - before
+            updated = await self._tried(self._update, 0, span, refusals) if left and self.updates else 0
+        unchanged = self._stage.rows - inserted - updated - (len(refusals.rows) - before)
+        return Loaded(inserted, updated, unchanged, refusals.in_order())
+
+    async def all_or_none(self) -> Loaded:
+        """Put every staged row, or raise what the first one that is refused was refused for."""
+        async with self._looking_up():
+            left = self._stage.rows - await self._drop_unchanged()
+            inserted, exist = await self._insert("TRUE")
+            if exist:
+                raise ImportFault(f"{len(exist)} rows have a key that {self._load.table} has already; none was kept")
+            updated = (await self._update("TRUE"))[0] if left > inserted and self.updates else 0
+        return Loaded(inserted, updated, self._stage.rows - inserted - updated)
+
+    @asynccontextmanager
+    async def _looking_up(self) -> AsyncIterator[None]:
+        """Let statements look every key up in its index; a plan that reads the table costs each chunk all of it."""
+        before = await self._connection.fetchrow(_SETTINGS)
+        await self._connection.execute(_LOOK_UP)
+        if self._shape.deferrable:  # what is refused as late as at the commit names no row
+            await self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        yield
+        await self._connection.execute(_SET_AGAIN, *before)
+
+    async def _tried(self, part: Part, begin: int, end: int, refusals: Refusals) -> int:
+        """Do a part of the work for the rows at these places, but for those of them that the table refuses."""
+        whole = end - begin == self._stage.span
+        where = "TRUE" if whole else f"s.n >= {begin} AND s.n < {end}"
+        tries = 1
+        while True:
+            try:
+                async with self._connection.transaction():
+                    done, exist = await part(where)
+                refusals.add(*exist)
+                return done
+            except asyncpg.PostgresError as error:
+                if not rows_fault(error):
+                    raise
+                failure = error
+            alone = end - begin == 1
+            if not isinstance(failure, asyncpg.UniqueViolationError) or tries == (UNIQUE_TRIES if alone else 2):
+                break
+            tries += 1
+        await self._stage.make_divisible()
+        if alone:
+            refusals.add(refused(failure, self._number(begin)))
+            await self._stage.remove([begin])
+            return 0
+        middle = (begin + end) // 2
+        return await self._tried(part, begin, middle, refusals) + await self._tried(part, middle, end, refusals)
+
+    async def _insert(self, where: str) -> tuple[int, list[Refused]]:
+        exist: list[int] = []
+        if self._load.key and not self.updates:
+            exist = await self._existing(where)
+            await self._stage.remove(exist)
+        if self.updates:
+            where += f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})"  # noqa: S608 - quoted
+        names = ", ".join(map(quoted, self._stage.names))
+        values = ", ".join(f"s.{own}" for own in self._stage.own)
+        done = await self._run(
+            f"INSERT INTO {self._shape.sql} ({names})"  # noqa: S608 - quoted
+            f" SELECT {values} FROM {self._stage.sql} s WHERE {where} ORDER BY s.n"
+        )
+        return done, [key_exists(self._load, self._number(place)) for place in exist]
+
+    async def _existing(self, where: str) -> list[int]:
+        rows = await self._connection.fetch(
+            f"SELECT s.n FROM {self._stage.sql} s WHERE {where}"  # noqa: S608 - quoted
+            f" AND EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})",
+            timeout=LOAD_SECONDS,
+        )
+        return [row[0] for row in rows]
+
+    async def _drop_unchanged(self) -> int:
+        if not self.updates:
+            return 0
+        same = " AND ".join([self.same_key, f"NOT ({self._differs})"])
+        return await self._run(f"DELETE FROM {self._stage.sql} s USING {self._shape.sql} t WHERE {same}")  # noqa: S608
+
+    async def _update(self, where: str) -> tuple[int, list[Refused]]:
+        if not self.differs:
+            return 0, []
+        where = f"{self.same_key} AND {where} AND ({self._differs})"
+        await self._connection.execute(
+            f"SELECT count(*) FROM (SELECT FROM {self._stage.sql} s, {self._shape.sql} t"  # noqa: S608 - quoted
+            f" WHERE {where} ORDER BY s.n FOR NO KEY UPDATE OF t) held",
+            timeout=LOAD_SECONDS,
+        )
+        done = await self._run(
+            f"UPDATE {self._shape.sql} t SET {self._set} FROM {self._stage.sql} s WHERE {where}"  # noqa: S608 - quoted
+        )
+        return done, []
+
+    def _number(self, place: int) -> int:
+        return self._numbers[place] if self._numbers is not None else place
+
+    async def _run(self, statement: str) -> int:
+        done: str = await self._connection.execute(statement, timeout=LOAD_SECONDS)
+        return int(done.split()[-1])
+
+
+def _differs(old: str, new: str, base: str) -> str:
+    """Whether a value is another one: letter case counts even where the column ignores it, the layout of JSON never."""
+    if base == "json":
+        old, new = f"{old}::jsonb", f"{new}::jsonb"
+    elif base in ("text", "varchar", "bpchar", "citext"):
+        old, new = f'{old}::text COLLATE "C"', f'{new}::text COLLATE "C"'
+    return f"{old} IS DISTINCT FROM {new}"

@@ -1,0 +1,86 @@
+"""A load that is looked at and undone: what would change, and some of it before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rowlock.storage.plain import plain
+from rowlock.storage.postgres.put import Put
+from rowlock.storage.postgres.shape import Shape, quoted
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage
+from rowlock.storage.refusals import Refusals
+from rowlock.storage.tables import Change, Load, Loaded, Mode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+async def rehearsed(connection: Any, load: Load, shape: Shape, frame: pl.DataFrame) -> Loaded:
+    """What a load would do; the transaction is as it was before."""
+    whole = connection.transaction()
+    await whole.start()
+    try:
+        refusals = Refusals(load)
+        stage = Stage(connection, load, shape)
+        await stage.create()
+        await stage.fill(frame, refusals)
+        put = Put(connection, load, shape, stage, frame["row"])
+        attempt = connection.transaction()
+        await attempt.start()
+        try:
+            loaded = await put.all(refusals)
+        finally:
+            await attempt.rollback()
+        return await _looked_at(connection, load, shape, stage, put, frame, loaded)
+    finally:
+        await whole.rollback()
+
+
+async def _looked_at(
+    connection: Any, load: Load, shape: Shape, stage: Stage, put: Put, frame: pl.DataFrame, loaded: Loaded
+) -> Loaded:
+    import polars as pl
+
+    bad = [refused.row for refused in loaded.refused]
+    await stage.remove(frame["row"].is_in(pl.Series(bad, dtype=pl.UInt32)).arg_true().to_list())
+    changed = await _changed(connection, shape, stage, put) if put.updates else {}
+    sample = await _sample(connection, load, shape, stage, put, frame["row"]) if load.sample else []
+    return replace(loaded, changed=changed, sample=sample)
+
+
+async def _changed(connection: Any, shape: Shape, stage: Stage, put: Put) -> dict[str, int]:
+    if not put.differs:
+        return {}
+    counts = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in put.differs.values())
+    row = await connection.fetchrow(
+        f"SELECT {counts} FROM {stage.sql} s JOIN {shape.sql} t ON {put.same_key}",  # noqa: S608 - quoted
+        timeout=LOAD_SECONDS,
+    )
+    return dict(zip(put.differs, row, strict=True))
+
+
+async def _sample(
+    connection: Any, load: Load, shape: Shape, stage: Stage, put: Put, numbers: Sequence[int]
+) -> list[Change]:
+    """The first rows, by key, that would be inserted or updated."""
+    old = ", ".join(f"t.{quoted(name)}" for name in stage.names)
+    new = ", ".join(f"s.{own}" for own in stage.own)
+    same = put.same_key if load.key and load.mode is Mode.UPSERT else "FALSE"
+    differs = " OR ".join(put.differs.values()) if put.updates and put.differs else "FALSE"
+    rows = await connection.fetch(
+        f"SELECT s.n, t.tableoid IS NOT NULL, {old}, {new} FROM {stage.sql} s"  # noqa: S608 - quoted
+        f" LEFT JOIN {shape.sql} t ON {same} WHERE t.tableoid IS NULL OR {differs} ORDER BY s.n LIMIT {int(load.sample)}",
+        timeout=LOAD_SECONDS,
+    )
+    return [_change(tuple(row), stage.names, shape, numbers) for row in rows]
+
+
+def _change(row: tuple[Any, ...], names: Sequence[str], shape: Shape, numbers: Sequence[int]) -> Change:
+    bases = [shape.bases[name] for name in names]
+    old, new = (
+        {name: plain(value, base in ("json", "jsonb")) for name, base, value in zip(names, bases, values, strict=True)}
+        for values in (row[2 : 2 + len(names)], row[2 + len(names) :])
+    )
+    return Change(numbers[row[0]], old if row[1] else None, new)

@@ -1,0 +1,165 @@
+"""Frames on their way into PostgreSQL: encoded in a thread while the slice before is sent, by COPY.
+
+The text format of COPY, not CSV: one line is one row, so that an error names its row, and a line of `\\.` inside a
+value cannot end the data early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from rowlock.storage.postgres.refuse import copied_line, refused, rows_fault
+from rowlock.storage.postgres.shape import Shape, quoted
+from rowlock.storage.refusals import Refusals
+from rowlock.storage.tables import Load
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LOAD_SECONDS = 3_600.0  # for one statement over a whole chunk, or a whole file; a job has its own deadline
+SLICE_ROWS = 16_384
+SLICE_ROWS_AFTER_ERROR = 2_048  # what is sent in vain behind a bad row
+NULL = "\\N"
+
+_SPECIAL = r"[\\\t\n\r]"
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_numbers = count(1)
+
+
+def in_key_order(load: Load, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows by key: two loads of the same keys wait for each other, and never both at once."""
+    return frame.sort(list(load.key)) if load.key else frame
+
+
+async def copy(
+    connection: Any, schema: str, table: str, columns: Sequence[str], frame: pl.DataFrame, slice_rows: int = SLICE_ROWS
+) -> int:
+    """Append a frame, whose columns are in this order, to a table; the number of rows that it took."""
+    async with aclosing(_encoded(frame, slice_rows)) as source:
+        done: str = await connection.copy_to_table(
+            table, schema_name=schema, columns=columns, source=source, format="text", null=NULL, timeout=LOAD_SECONDS
+        )
+    return int(done.split()[-1])
+
+
+class Stage:
+    """Rows in a temporary table: `n`, their place in the order of keys, and c0, c1, … typed like the destination."""
+
+    def __init__(self, connection: Any, load: Load, shape: Shape) -> None:
+        self._connection = connection
+        self.names = [column.name for column in load.columns]
+        self.table = f"rowlock_stage_{next(_numbers)}"
+        self.sql = f"pg_temp.{quoted(self.table)}"
+        self.own = [f"c{place}" for place in range(len(self.names))]
+        self._shape = shape
+        self.rows = 0
+        self.span = 0  # places are below this
+        self._indexed = False
+
+    async def create(self) -> None:
+        typed = ", ".join(f"{quoted(name)} AS {own}" for name, own in zip(self.names, self.own, strict=True))
+        await self._connection.execute(
+            f"CREATE TEMP TABLE {quoted(self.table)} ON COMMIT DROP AS"  # noqa: S608 - quoted
+            f" SELECT 0::bigint AS n, {typed} FROM {self._shape.sql} WITH NO DATA"
+        )
+
+    async def fill(self, frame: pl.DataFrame, refusals: Refusals) -> None:
+        """Copy a frame in; rows with a value that its column does not take are refused, the others staged."""
+        import polars as pl
+
+        numbers = frame["row"]
+        frame = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"), *self.names)
+        begin, end, slice_rows = 0, len(frame), SLICE_ROWS
+        while begin < end:
+            bad = await self._copy(frame[begin:end], slice_rows)
+            if bad is None:
+                break
+            error, line, column = bad
+            slice_rows = SLICE_ROWS_AFTER_ERROR
+            if line:
+                await self._copy(frame[begin : begin + line], slice_rows, again=True)
+            refusals.add(refused(error, numbers[begin + line], column))
+            begin += line + 1
+        self.span, self.rows = end, end - len(refusals.rows)
+
+    async def fill_from(self, load: Load, staged: str) -> None:
+        """Take over the rows of a staging table."""
+        values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
+        order = ", ".join(map(quoted, load.key)) or quoted("row")
+        done = await self._connection.execute(
+            f"INSERT INTO {self.sql} SELECT row_number() OVER (ORDER BY {order}) - 1,"  # noqa: S608 - quoted
+            f" {', '.join(values)} FROM {staged}",
+            timeout=LOAD_SECONDS,
+        )
+        self.span = self.rows = int(done.split()[-1])
+
+    async def _copy(
+        self, frame: pl.DataFrame, slice_rows: int, again: bool = False
+    ) -> tuple[asyncpg.PostgresError, int, str | None] | None:
+        """Stage these rows, or none of them and say which one is to blame."""
+        try:
+            async with self._connection.transaction():
+                await copy(self._connection, "pg_temp", self.table, ["n", *self.own], frame, slice_rows)
+        except asyncpg.PostgresError as error:
+            line, column = copied_line(error, self.names)
+            if again or line is None or not rows_fault(error):
+                raise
+            return error, line, column
+        return None
+
+    async def make_divisible(self) -> None:
+        """Prepare for statements over a few of the rows."""
+        if not self._indexed:
+            await self._connection.execute(f"CREATE UNIQUE INDEX ON {self.sql} (n)")
+            self._indexed = True
+
+    async def remove(self, places: Sequence[int]) -> None:
+        if places:
+            await self._connection.execute(f"DELETE FROM {self.sql} WHERE n = ANY ($1::bigint[])", places)  # noqa: S608
+
+    async def drop(self) -> None:
+        await self._connection.execute(f"DROP TABLE {self.sql}")
+
+
+async def _encoded(frame: pl.DataFrame, slice_rows: int) -> AsyncIterator[bytes]:
+    """The lines of a frame, a slice at a time; the next one is made while this one is sent."""
+    ahead: asyncio.Task[bytes] | None = None
+    try:
+        for part in frame.iter_slices(slice_rows):
+            behind, ahead = ahead, asyncio.create_task(asyncio.to_thread(encode, part))
+            if behind is not None:
+                yield await behind
+        if ahead is not None:
+            yield await ahead
+    finally:
+        if ahead is not None and not ahead.done():
+            await asyncio.wait([ahead])
+
+
+def encode(frame: pl.DataFrame) -> bytes:
+    """Lines for COPY in its text format; a moment without a zone is one of UTC."""
+    import polars as pl
+
+    escaped = []
+    for name, kind in frame.schema.items():
+        if kind == pl.String and frame[name].str.contains(_SPECIAL).any():
+            text = pl.col(name)
+            for plain, written in _ESCAPES:
+                text = text.str.replace_all(plain, written, literal=True)
+            escaped.append(text)
+    lines: str = frame.with_columns(escaped).write_csv(
+        None,
+        include_header=False,
+        separator="\t",
+        quote_style="never",
+        null_value=NULL,
+        datetime_format="%Y-%m-%d %H:%M:%S%.f+00",
+        time_format="%H:%M:%S%.f",
+    )
+    return lines.encode()

@@ -1,0 +1,88 @@
+-- Imports: the file, its chunks, and the rows of it that had errors. JSON is kept as text: taken apart, an escaped NUL
+-- in it is refused. Nothing here is counted up: totals are sums over the chunks that are done.
+
+CREATE TABLE rowlock.imports (
+    id            uuid PRIMARY KEY,
+    type          text NOT NULL,
+    status        text NOT NULL CHECK (status IN ('QUEUED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELLED')),
+    file_name     text NOT NULL,
+    path          text NOT NULL,
+    sha256        text NOT NULL,
+    size_bytes    bigint NOT NULL,
+    company_id    text,
+    project_id    text,
+    user_id       text,
+    once          boolean NOT NULL,         -- the same file again is a duplicate of it
+    exclusive     boolean NOT NULL,         -- no other of its type and company runs beside it
+    parent_job_id uuid NOT NULL,            -- the import's own id, until it is resumed before it was planned
+    finish_job_id uuid,
+    planned       smallint NOT NULL DEFAULT 0, -- how far planning is: 0 to 10
+    total_chunks  integer,                  -- null: not planned yet
+    message       text,
+    options       text NOT NULL,
+    meta          text NOT NULL DEFAULT '{}',
+    error         text,
+    result        text,
+    created_at    timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz,              -- null: QUEUED or RUNNING
+    updated_at    timestamptz NOT NULL,
+    swept_at      timestamptz
+);
+CREATE UNIQUE INDEX imports_once ON rowlock.imports (sha256, type, coalesce(company_id, ''))
+    WHERE once AND status NOT IN ('FAILED', 'CANCELLED');
+CREATE UNIQUE INDEX imports_exclusive ON rowlock.imports (type, coalesce(company_id, '')) WHERE exclusive AND status = 'RUNNING';
+CREATE INDEX imports_of_status ON rowlock.imports (status, id);
+CREATE INDEX imports_of_type ON rowlock.imports (type, id);
+CREATE INDEX imports_of_company ON rowlock.imports (company_id, id) WHERE company_id IS NOT NULL;
+CREATE INDEX imports_unswept ON rowlock.imports (finished_at) WHERE finished_at IS NOT NULL AND swept_at IS NULL;
+CREATE INDEX imports_swept ON rowlock.imports (finished_at) WHERE swept_at IS NOT NULL;
+
+CREATE TABLE rowlock.import_chunks (
+    import_id    uuid NOT NULL,
+    number       integer NOT NULL,          -- -1: what the reader refused; the total: what the finish job did
+    job_id       uuid NOT NULL,
+    status       text NOT NULL CHECK (status IN ('waiting', 'done')),
+    planned_rows bigint NOT NULL,
+    rows         bigint NOT NULL DEFAULT 0, -- this and the following: of the attempt that is recorded
+    inserted     bigint NOT NULL DEFAULT 0,
+    updated      bigint NOT NULL DEFAULT 0,
+    unchanged    bigint NOT NULL DEFAULT 0,
+    duplicate    bigint NOT NULL DEFAULT 0,
+    invalid      bigint NOT NULL DEFAULT 0,
+    error_count  bigint NOT NULL DEFAULT 0,
+    error_groups text NOT NULL DEFAULT '[]',
+    notes        text NOT NULL DEFAULT '{}',
+    finished_at  timestamptz,
+    PRIMARY KEY (import_id, number)
+);
+
+CREATE TABLE rowlock.import_errors (
+    import_id  uuid NOT NULL,
+    chunk      integer NOT NULL,
+    row_number bigint NOT NULL,
+    errors     text NOT NULL,               -- JSON: [column, code, reason, value] of each
+    cells      text NOT NULL,               -- JSON
+    PRIMARY KEY (import_id, chunk, row_number)
+);
+CREATE INDEX import_errors_by_row ON rowlock.import_errors (import_id, row_number);
+
+-- One table to look at, for people and for the store.
+CREATE VIEW rowlock.all_imports AS
+SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.company_id, i.project_id, i.user_id, i.options,
+       -- Chunks that are done stay done, so this never goes backwards.
+       CASE WHEN i.status = 'SUCCEEDED' THEN 100
+            WHEN i.total_chunks IS NULL THEN i.planned
+            WHEN i.total_chunks = 0 THEN 99
+            ELSE 10 + 89 * c.completed / i.total_chunks END AS progress,
+       i.message, i.total_chunks, c.completed AS completed_chunks,
+       c.rows, c.inserted, c.updated, c.unchanged, c.duplicate, c.invalid, c.error_count,
+       i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at
+FROM rowlock.imports i
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE x.number >= 0 AND x.number < i.total_chunks)::integer AS completed,
+           coalesce(sum(x.rows), 0)::bigint AS rows, coalesce(sum(x.inserted), 0)::bigint AS inserted,
+           coalesce(sum(x.updated), 0)::bigint AS updated, coalesce(sum(x.unchanged), 0)::bigint AS unchanged,
+           coalesce(sum(x.duplicate), 0)::bigint AS duplicate, coalesce(sum(x.invalid), 0)::bigint AS invalid,
+           coalesce(sum(x.error_count), 0)::bigint AS error_count
+    FROM rowlock.import_chunks x WHERE x.import_id = i.id AND x.status = 'done') c;

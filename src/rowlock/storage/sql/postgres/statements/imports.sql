@@ -1,0 +1,226 @@
+-- name: add_import
+INSERT INTO rowlock.imports (id, type, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, once,
+                             exclusive, parent_job_id, status, created_at, updated_at)
+SELECT $1::uuid, $2, $3, $4, $5, $6::bigint, $7, $8, $9, $10, $11::boolean, $12::boolean, $13::uuid, 'QUEUED', c.now, c.now
+FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) c
+ON CONFLICT DO NOTHING RETURNING id
+
+-- name: same_import
+-- The one with this id, or else the one that this file is a duplicate of.
+SELECT id FROM rowlock.imports
+WHERE id = $1::uuid
+   OR ($5::boolean AND once AND status NOT IN ('FAILED', 'CANCELLED')
+       AND sha256 = $4 AND type = $2 AND coalesce(company_id, '') = coalesce($3::text, ''))
+ORDER BY id <> $1::uuid LIMIT 1
+
+-- name: import_records
+SELECT a.id::text, a.type, a.status, a.file_name, a.path, a.sha256, a.size_bytes, a.company_id, a.project_id, a.user_id,
+       a.options, a.progress, a.message, a.total_chunks, a.completed_chunks, a.rows, a.inserted, a.updated, a.unchanged,
+       a.duplicate, a.invalid, a.error_count, a.meta, a.error, a.result, a.created_at, a.started_at, a.finished_at,
+       a.updated_at, a.swept_at
+FROM unnest($1::uuid[]) WITH ORDINALITY AS u (id, place)
+CROSS JOIN LATERAL (SELECT * FROM rowlock.all_imports x WHERE x.id = u.id OFFSET 0) a
+ORDER BY u.place
+
+-- name: imports
+-- $1 is the last id seen, $2 the limit, $3 the type, $4 the company, $5 the status; the next ones too.
+SELECT id FROM rowlock.imports
+WHERE ($1::uuid IS NULL OR id < $1) AND $3::text IS NULL AND $4::text IS NULL AND $5::text IS NULL
+ORDER BY id DESC LIMIT $2
+
+-- name: imports_of_type
+SELECT id FROM rowlock.imports
+WHERE type = $3::text AND ($1::uuid IS NULL OR id < $1) AND $4::text IS NULL AND $5::text IS NULL
+ORDER BY id DESC LIMIT $2
+
+-- name: imports_of_status
+SELECT id FROM rowlock.imports
+WHERE status = $5::text AND ($1::uuid IS NULL OR id < $1) AND ($3::text IS NULL OR type = $3) AND $4::text IS NULL
+ORDER BY id DESC LIMIT $2
+
+-- name: imports_of_company
+SELECT id FROM rowlock.imports
+WHERE company_id = $4::text AND ($1::uuid IS NULL OR id < $1)
+  AND ($3::text IS NULL OR type = $3) AND ($5::text IS NULL OR status = $5)
+ORDER BY id DESC LIMIT $2
+
+-- name: import_chunks
+SELECT number, status, job_id::text, rows, inserted, updated, unchanged, duplicate, invalid, error_groups, notes, finished_at,
+       planned_rows
+FROM rowlock.import_chunks WHERE import_id = $1::uuid ORDER BY number
+
+-- name: import_errors
+-- A row that two chunks speak of is on one page.
+SELECT row_number, errors, cells FROM rowlock.import_errors
+WHERE import_id = $1::uuid AND row_number = ANY (ARRAY(
+    SELECT DISTINCT row_number FROM rowlock.import_errors
+    WHERE import_id = $1::uuid AND row_number > $2 ORDER BY row_number LIMIT $3))
+ORDER BY row_number, chunk
+
+-- name: start_import
+UPDATE rowlock.imports i
+SET status = 'RUNNING', message = $2, started_at = coalesce(i.started_at, c.now), updated_at = c.now
+FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) c
+WHERE i.id = $1::uuid AND i.status = 'QUEUED'
+RETURNING i.id
+
+-- name: import_state
+SELECT status, total_chunks FROM rowlock.imports WHERE id = $1::uuid
+
+-- name: note_import
+UPDATE rowlock.imports
+SET planned = greatest(planned, least($2, 10)), message = $3, updated_at = coalesce($4::timestamptz, clock_timestamp())
+WHERE id = $1::uuid AND status = 'RUNNING'
+RETURNING id
+
+-- name: plan_import
+UPDATE rowlock.imports
+SET total_chunks = $2, meta = $3, planned = 10, updated_at = coalesce($4::timestamptz, clock_timestamp())
+WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NULL
+RETURNING id
+
+-- name: add_chunks
+INSERT INTO rowlock.import_chunks (import_id, number, job_id, status, planned_rows)
+SELECT $1::uuid, u.place - 1, u.job_id, 'waiting', u.rows
+FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS u (job_id, rows, place)
+
+-- name: hold_import
+-- From here on what becomes of this import waits for our transaction; the statements after it see all before it.
+SELECT total_chunks FROM rowlock.imports
+WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NOT NULL
+FOR UPDATE
+
+-- name: record_chunk
+UPDATE rowlock.import_chunks
+SET status = 'done', rows = $3, inserted = $4, updated = $5, unchanged = $6, duplicate = $7, invalid = $8,
+    error_count = $9, error_groups = $10, notes = $11, finished_at = coalesce($12::timestamptz, clock_timestamp())
+WHERE import_id = $1::uuid AND number = $2 AND ($13::uuid IS NULL OR job_id = $13)
+RETURNING number
+
+-- name: record_apart
+-- What the reader refused, or the finish job did: no job was planned for it.
+INSERT INTO rowlock.import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged,
+                                   duplicate, invalid, error_count, error_groups, notes, finished_at)
+SELECT i.id, $2, w.job_id, 'done', $3, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::timestamptz, clock_timestamp())
+FROM rowlock.imports i
+CROSS JOIN LATERAL (SELECT CASE WHEN $2 < 0 THEN i.parent_job_id ELSE coalesce(i.finish_job_id, i.parent_job_id) END AS job_id) w
+WHERE i.id = $1::uuid AND ($13::uuid IS NULL OR w.job_id = $13)
+ON CONFLICT (import_id, number) DO UPDATE SET
+    job_id = excluded.job_id, planned_rows = excluded.planned_rows, rows = excluded.rows, inserted = excluded.inserted,
+    updated = excluded.updated, unchanged = excluded.unchanged, duplicate = excluded.duplicate, invalid = excluded.invalid,
+    error_count = excluded.error_count, error_groups = excluded.error_groups, notes = excluded.notes,
+    finished_at = excluded.finished_at
+RETURNING number
+
+-- name: forget_chunk_errors
+DELETE FROM rowlock.import_errors WHERE import_id = $1::uuid AND chunk = $2
+
+-- name: add_chunk_errors
+INSERT INTO rowlock.import_errors (import_id, chunk, row_number, errors, cells)
+SELECT $1::uuid, $2, u.* FROM unnest($3::bigint[], $4::text[], $5::text[]) AS u (row_number, errors, cells)
+
+-- name: touch_import
+UPDATE rowlock.imports SET updated_at = coalesce($2::timestamptz, clock_timestamp()) WHERE id = $1::uuid
+
+-- name: import_standing
+SELECT status, completed_chunks, total_chunks, error_count FROM rowlock.all_imports WHERE id = $1::uuid
+
+-- name: queue_finish
+UPDATE rowlock.imports i SET finish_job_id = $2::uuid, updated_at = coalesce($3::timestamptz, clock_timestamp())
+WHERE i.id = $1::uuid AND i.status = 'RUNNING' AND i.total_chunks IS NOT NULL AND i.finish_job_id IS NULL
+  AND NOT EXISTS (SELECT FROM rowlock.import_chunks c WHERE c.import_id = i.id AND c.status = 'waiting')
+RETURNING i.id
+
+-- name: end_import
+UPDATE rowlock.imports i
+SET status = $2, message = $3, error = $4, result = $5, finished_at = c.now, updated_at = c.now
+FROM (SELECT coalesce($6::timestamptz, clock_timestamp()) AS now) c
+WHERE i.id = $1::uuid AND i.status IN ('QUEUED', 'RUNNING')
+RETURNING i.id
+
+-- name: live_import_jobs
+SELECT w.job_id::text
+FROM (SELECT u.job_id, -1 AS number FROM rowlock.imports i, unnest(ARRAY[i.id, i.parent_job_id, i.finish_job_id]) AS u (job_id)
+      WHERE i.id = $1::uuid
+      UNION ALL
+      SELECT c.job_id, c.number FROM rowlock.import_chunks c WHERE c.import_id = $1::uuid) w
+WHERE EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = w.job_id OFFSET 0)
+  AND NOT EXISTS (SELECT FROM rowlock.finished f WHERE f.job_id = w.job_id OFFSET 0)
+GROUP BY w.job_id ORDER BY min(w.number), w.job_id
+
+-- name: hold_dead_import
+SELECT total_chunks FROM rowlock.imports
+WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+FOR UPDATE
+
+-- name: waiting_chunks
+SELECT number FROM rowlock.import_chunks WHERE import_id = $1::uuid AND status = 'waiting'
+
+-- name: resume_import
+UPDATE rowlock.imports
+SET status = CASE WHEN total_chunks IS NULL THEN 'QUEUED' ELSE 'RUNNING' END,
+    parent_job_id = coalesce($2::uuid, parent_job_id), finish_job_id = coalesce($3::uuid, finish_job_id),
+    message = NULL, error = NULL, result = NULL, finished_at = NULL,
+    updated_at = coalesce($4::timestamptz, clock_timestamp())
+WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+
+-- name: resume_chunks
+UPDATE rowlock.import_chunks c SET job_id = u.job_id
+FROM unnest($2::integer[], $3::uuid[]) AS u (number, job_id)
+WHERE c.import_id = $1::uuid AND c.number = u.number AND c.status = 'waiting'
+
+-- name: dead_imports
+-- Imports that wait for a job which will never do its part, each with one such job: a failed one where there is one.
+SELECT i.id::text, d.number, d.job_id::text, d.status, d.error
+FROM rowlock.imports i
+CROSS JOIN LATERAL (
+    SELECT w.number, w.job_id, f.status, f.error
+    FROM (SELECT NULL::integer AS number, i.parent_job_id AS job_id WHERE i.total_chunks IS NULL
+          UNION ALL
+          SELECT c.number, c.job_id FROM rowlock.import_chunks c WHERE c.import_id = i.id AND c.status = 'waiting'
+          UNION ALL
+          SELECT NULL, i.finish_job_id WHERE i.finish_job_id IS NOT NULL) w
+    LEFT JOIN LATERAL (SELECT x.status, x.error FROM rowlock.finished x WHERE x.job_id = w.job_id OFFSET 0) f ON true
+    WHERE f.status IS NOT NULL OR NOT EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = w.job_id OFFSET 0)
+    ORDER BY f.status IS DISTINCT FROM 2, w.number LIMIT 1) d
+WHERE i.status IN ('QUEUED', 'RUNNING') AND ($1::uuid[] IS NULL OR i.id = ANY ($1))
+ORDER BY i.id LIMIT $2
+
+-- name: hold_imports
+SELECT id FROM rowlock.imports WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
+
+-- name: close_imports
+UPDATE rowlock.imports i
+SET status = 'FAILED', message = u.message, error = u.error, finished_at = c.now, updated_at = c.now
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (id, message, error),
+     (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
+WHERE i.id = u.id AND i.status IN ('QUEUED', 'RUNNING')
+RETURNING i.id::text
+
+-- name: sweepable_imports
+SELECT id FROM rowlock.imports
+WHERE finished_at IS NOT NULL AND swept_at IS NULL
+  AND (status = 'SUCCEEDED'
+       OR finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day')
+ORDER BY finished_at, id LIMIT $2
+
+-- name: sweep_import
+UPDATE rowlock.imports i SET swept_at = coalesce(i.swept_at, c.now), updated_at = coalesce(i.swept_at, c.now)
+FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) c
+WHERE i.id = $1::uuid AND i.finished_at IS NOT NULL
+RETURNING i.id
+
+-- name: prune_imports
+WITH doomed AS MATERIALIZED (
+    SELECT id FROM rowlock.imports
+    WHERE swept_at IS NOT NULL
+      AND finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
+    ORDER BY finished_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+), errors AS (
+    DELETE FROM rowlock.import_errors e WHERE e.import_id = ANY (ARRAY(SELECT id FROM doomed))
+), chunks AS (
+    DELETE FROM rowlock.import_chunks c WHERE c.import_id = ANY (ARRAY(SELECT id FROM doomed))
+), removed AS (
+    DELETE FROM rowlock.imports i WHERE i.id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING 1
+)
+SELECT count(*) FROM removed

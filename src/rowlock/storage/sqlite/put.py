@@ -1,0 +1,118 @@
+"""A frame into a table of SQLite: staged beside it, then set against it, all in one piece of work.
+
+    stage    a temporary table with the affinities of the destination: what is compared was converted alike
+    insert   staged rows whose key is not there, by key
+    update   those that differ
+
+Nobody else writes meanwhile: the transaction has held the write lock from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from rowlock.errors import ImportFault
+from rowlock.storage.refusals import Refusals, key_exists
+from rowlock.storage.sqlite.refuse import ROWS_FAULT, refused
+from rowlock.storage.sqlite.shape import Shape, must_have, quoted
+from rowlock.storage.tables import Load, Loaded, Mode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SLICE_ROWS = 16_384
+STAGE = "temp.rowlock_stage"
+
+
+class Put:
+    """One load; the stage has `n`, the place by key, and c0, c1, … for the columns."""
+
+    def __init__(self, connection: apsw.Connection, load: Load) -> None:
+        self._connection = connection
+        self.load = load
+        self.names = [column.name for column in load.columns]
+        self.shape = _checked(connection, load, self.names)
+        self._own = [f"c{place}" for place in range(len(self.names))]
+        own = dict(zip(self.names, self._own, strict=True))
+        self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
+        # Letter case counts even where the column ignores it.
+        self.differs = {
+            name: f"t.{quoted(name)} COLLATE BINARY IS NOT s.{own[name]}"
+            for name in self.names
+            if name not in {*load.key, *load.unwatched}
+        }
+        self._set = ", ".join(f"{quoted(name)} = s.{own[name]}" for name in self.names if name not in load.key)
+        self._targets = ", ".join(map(quoted, self.names))
+        self._values = ", ".join(f"s.{each}" for each in self._own)
+        self.rows = 0
+
+    @property
+    def updates(self) -> bool:
+        return bool(self.load.key) and self.load.mode is Mode.UPSERT
+
+    def straight(self, frame: pl.DataFrame) -> int | None:
+        """Insert into the table itself; None, and nothing done, where that does not go well with every row."""
+        marks = ", ".join("?" * len(self.names))
+        statement = f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets}) VALUES ({marks})"  # noqa: S608 - quoted
+        try:
+            with savepoint(self._connection):
+                for rows in _rows(frame.select(self.names)):
+                    self._connection.executemany(statement, rows)
+        except ROWS_FAULT:
+            return None
+        return len(frame)
+
+    @contextmanager
+    def staged(self, frame: pl.DataFrame) -> Iterator[None]:
+        """Have the rows of a frame, which is in the order of keys, on the stage."""
+        with self._stage():
+            marks = ", ".join("?" * len(self.names))
+            statement = f"INSERT INTO {STAGE} ({', '.join(self._own)}) VALUES ({marks})"  # noqa: S608 - own names
+            for rows in _rows(frame.select(self.names)):
+                self._connection.executemany(statement, rows)
+            self.rows = len(frame)
+            yield
+
+    @contextmanager
+    def taken_over(self, staged: str) -> Iterator[None]:
+        """Have the rows of a staging table on the stage."""
+        source = must_have(self._connection, staged, self.names)
+        with self._stage():
+            order = ", ".join(map(quoted, self.load.key)) or quoted("row")
+            self.rows = self._run(
+                f"INSERT INTO {STAGE} ({', '.join(self._own)}) SELECT {self._targets}"  # noqa: S608 - quoted
+                f" FROM {source.sql} ORDER BY {order}"
+            )
+            yield
+
+    @contextmanager
+    def _stage(self) -> Iterator[None]:
+        typed = ", ".join(f"{quoted(name)} AS {own}" for name, own in zip(self.names, self._own, strict=True))
+        self._connection.execute(f"CREATE TEMP TABLE rowlock_stage AS SELECT {typed} FROM {self.shape.sql} LIMIT 0")  # noqa: S608
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute(f"DROP TABLE {STAGE}")
+
+    def all(self, numbers: Sequence[int], refusals: Refusals) -> Loaded:
+        """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
+        exist = self.existing()
+        if not self.updates:
+            refusals.add(*(key_exists(self.load, numbers[place]) for place in exist))
+        inserted = self._tried(self._insert, numbers, refusals) if len(exist) < self.rows else 0
+        updated = self._tried(self._update, numbers, refusals) if exist and self.updates and self.differs else 0
+        unchanged = self.rows - inserted - updated - len(refusals.rows)
+        return Loaded(inserted, updated, unchanged, refusals.in_order())
+
+    def all_or_none(self) -> Loaded:
+        exist = self.existing()
+        if exist and not self.updates:
+            raise ImportFault(f"{len(exist)} rows have a key that {self.load.table} has already; none was kept")
+        inserted = self._run(self._insert())
+        updated = self._run(self._update()) if exist and self.differs else 0
+        return Loaded(inserted, updated, self.rows - inserted - updated)

@@ -1,0 +1,10 @@
+"""Looking at the files that an import store holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def stored_files(folder: Path) -> list[str]:
+    """The names of all files that are kept."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
