@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import psycopg
 
 from benchmarks import report, usage
 from benchmarks.clients import Bench, ClientError
-from benchmarks.install import InstallError, cache_directory, install
+from benchmarks.imports import measure as imports
+from benchmarks.imports.ground import Ground
+from benchmarks.install import InstallError, cache_directory, import_versions, install, install_for_imports
 from benchmarks.machine import describe, filesystem
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.server import Server, ServerError, running, wheel_binaries
@@ -29,23 +32,30 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]  # system -> workload -> one e
 
 def main() -> int:
     options = _options()
-    systems, workloads = _chosen(options.only)
+    systems, workloads, groups = _chosen(options.only)
     usage.require()
     plan: Plan = QUICK if options.quick else FULL
+    if options.rows:
+        plan = replace(plan, import_rows=options.rows, import_small_rows=options.rows, import_huge_rows=0)
     cache = cache_directory()
     try:
         systems = install(systems, cache)
+        if groups:
+            install_for_imports(cache)
         with _directories(options.data) as (data, memory):
             bench = Bench(cache, data, memory)
-            with _server(systems, options.postgres_bin, data) as server:
+            with _server(systems, bool(groups), options.postgres_bin, data) as server:
                 about = describe(systems, cache, server, plan, data)
                 started = time.monotonic()
                 runs = _measure(Context(bench, plan, server), systems, workloads)
+                if groups:
+                    about["import_versions"] = import_versions(cache)
+                    runs[imports.PART] = imports.measure(Ground(plan, server, cache, data), groups)
                 about["minutes"] = round((time.monotonic() - started) / 60, 1)
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1
-    path = report.write(runs, systems, about, partial=bool(options.only))
+    path = report.write(runs, systems, about, partial=bool(options.only or options.rows))
     print(f"\n{path.read_text()}")
     return 0
 
@@ -74,15 +84,16 @@ def _measure_once(context: Context, system: System, workload: Workload) -> dict[
     return entry
 
 
-def _chosen(only: list[str]) -> tuple[list[System], list[Workload]]:
-    """The systems and workloads named, or all of a kind of which none is named."""
+def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[imports.Group]]:
+    """The systems, workloads and groups of imports named, or all of a kind of which none is named."""
+    named = set(only) - set(imports.NAMES)
     known = {system.name for system in SYSTEMS} | {workload.name for workload in WORKLOADS}
-    unknown = sorted(set(only) - known)
-    if unknown:
-        raise SystemExit(f"no system or workload named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
-    systems = [system for system in SYSTEMS if system.name in only] or list(SYSTEMS)
-    workloads = [workload for workload in WORKLOADS if workload.name in only] or list(WORKLOADS)
-    return systems, workloads
+    if unknown := sorted(named - known):
+        known |= set(imports.NAMES)
+        raise SystemExit(f"nothing is named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+    systems = [system for system in SYSTEMS if system.name in named] or list(SYSTEMS)
+    workloads = [workload for workload in WORKLOADS if workload.name in named] or list(WORKLOADS)
+    return (systems if named or not only else []), workloads, imports.chosen(only)
 
 
 @contextlib.contextmanager
@@ -101,8 +112,8 @@ def _directories(parent: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _server(systems: list[System], binaries: Path | None, data: Path) -> Any:
-    if not any(system.store is Store.POSTGRESQL for system in systems):
+def _server(systems: list[System], imported: bool, binaries: Path | None, data: Path) -> Any:
+    if not imported and not any(system.store is Store.POSTGRESQL for system in systems):
         yield None
         return
     server: Server
@@ -113,7 +124,8 @@ def _server(systems: list[System], binaries: Path | None, data: Path) -> Any:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="once instead of three times, smaller sizes")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these systems or workloads")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these systems, workloads or parts")
+    parser.add_argument("--rows", type=int, help="rows of the files that are imported, for a short look")
     parser.add_argument("--postgres-bin", type=Path, help="directory with initdb and postgres (default: the wheel's)")
     parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="directory on disk for the stores")
     return parser.parse_args()

@@ -1,8 +1,8 @@
-"""The bars of the job engine's issue, each a figure or a ratio of figures of the same run."""
+"""The bars, each a figure or a ratio of figures of the same run; these are the job engine's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,12 @@ class Bar:
         }
 
 
-def judge(summary: Summary) -> list[dict[str, Any]]:
+def judge(summary: Summary, bars: Sequence[Bar]) -> list[dict[str, Any]]:
     """Every bar with its value and whether it is passed, failed or was not measured."""
-    return [bar.judge(summary) for bar in BARS]
+    return [bar.judge(summary) for bar in bars]
 
 
-def _figure(system: str, workload: str, key: str = "rate") -> Callable[[Summary], float | None]:
+def figure(system: str, workload: str, key: str = "rate") -> Callable[[Summary], float | None]:
     def value(summary: Summary) -> float | None:
         found = summary.get(system, {}).get(workload, {}).get(key)
         return None if found is None else float(found)
@@ -52,13 +52,13 @@ def _figure(system: str, workload: str, key: str = "rate") -> Callable[[Summary]
 
 def _best(systems: tuple[str, ...], workload: str) -> Callable[[Summary], float | None]:
     def value(summary: Summary) -> float | None:
-        found = [_figure(system, workload)(summary) for system in systems]
-        return max((figure for figure in found if figure is not None), default=None)
+        found = [figure(system, workload)(summary) for system in systems]
+        return max((each for each in found if each is not None), default=None)
 
     return value
 
 
-def _ratio(
+def ratio(
     over: Callable[[Summary], float | None], under: Callable[[Summary], float | None]
 ) -> Callable[[Summary], float | None]:
     def value(summary: Summary) -> float | None:
@@ -74,8 +74,8 @@ def _cost(
     """By how many percent the first is slower than the second."""
 
     def value(summary: Summary) -> float | None:
-        ratio = _ratio(slower, faster)(summary)
-        return None if ratio is None else (1 - ratio) * 100
+        share = ratio(slower, faster)(summary)
+        return None if share is None else (1 - share) * 100
 
     return value
 
@@ -90,7 +90,7 @@ def _ran_twice(summary: Summary) -> float | None:
     return float(sum(found)) if found else None
 
 
-_drain = _figure(ROWLOCK, "drain")
+_drain = figure(ROWLOCK, "drain")
 _nodes = ("graphile-worker", "pg-boss")
 
 BARS: tuple[Bar, ...] = (
@@ -99,59 +99,59 @@ BARS: tuple[Bar, ...] = (
         3,
         True,
         "x",
-        _ratio(_drain, _figure("pgqueuer", "drain-best")),
+        ratio(_drain, figure("pgqueuer", "drain-best")),
     ),
     Bar(
         "one process, default settings ÷ the best of graphile-worker and pg-boss",
         1.2,
         True,
         "x",
-        _ratio(_drain, _best(_nodes, "drain-best")),
+        ratio(_drain, _best(_nodes, "drain-best")),
     ),
     Bar(
         "batch handler ÷ pg-boss's",
         1.5,
         True,
         "x",
-        _ratio(_figure(ROWLOCK, "batch"), _figure("pg-boss", "batch")),
+        ratio(figure(ROWLOCK, "batch"), figure("pg-boss", "batch")),
     ),
-    Bar("two processes ÷ one, default settings", 1.2, True, "x", _ratio(_figure(ROWLOCK, "drain-2"), _drain)),
+    Bar("two processes ÷ one, default settings", 1.2, True, "x", ratio(figure(ROWLOCK, "drain-2"), _drain)),
     Bar(
         "bulk enqueue ÷ the best peer on PostgreSQL",
         2,
         True,
         "x",
-        _ratio(_figure(ROWLOCK, "bulk"), _best(_POSTGRESQL_PEERS, "bulk")),
+        ratio(figure(ROWLOCK, "bulk"), _best(_POSTGRESQL_PEERS, "bulk")),
     ),
-    Bar("latency p50", 4, False, " ms", _figure(ROWLOCK, "latency", "p50_ms")),
-    Bar("latency p99", 12, False, " ms", _figure(ROWLOCK, "latency", "p99_ms")),
+    Bar("latency p50", 4, False, " ms", figure(ROWLOCK, "latency", "p50_ms")),
+    Bar("latency p99", 12, False, " ms", figure(ROWLOCK, "latency", "p99_ms")),
     Bar(
         "cost of waiting and finished jobs in the store",
         15,
         False,
         " %",
-        _cost(_figure(ROWLOCK, "deep"), _drain),
+        _cost(figure(ROWLOCK, "deep"), _drain),
     ),
     Bar(
         "cost of an old transaction, on the same store",
         50,
         False,
         " %",
-        _cost(_figure(ROWLOCK, "deep-old"), _figure(ROWLOCK, "deep")),
+        _cost(figure(ROWLOCK, "deep-old"), figure(ROWLOCK, "deep")),
     ),
-    Bar("WAL bytes per job, page images included", 700, False, "", _figure(ROWLOCK, "drain", "wal_bytes")),
-    Bar("commits per job", 0.02, False, "", _figure(ROWLOCK, "drain", "commits")),
-    Bar("client CPU per job", 20, False, " µs", _figure(ROWLOCK, "drain", "client_cpu_us")),
+    Bar("WAL bytes per job, page images included", 700, False, "", figure(ROWLOCK, "drain", "wal_bytes")),
+    Bar("commits per job", 0.02, False, "", figure(ROWLOCK, "drain", "commits")),
+    Bar("client CPU per job", 20, False, " µs", figure(ROWLOCK, "drain", "client_cpu_us")),
     Bar(
         "SQLite, synchronous=FULL, one process, default settings ÷ huey at its best",
         10,
         True,
         "x",
-        _ratio(_figure(ROWLOCK_SQLITE, "drain"), _figure("huey", "drain-best")),
+        ratio(figure(ROWLOCK_SQLITE, "drain"), figure("huey", "drain-best")),
     ),
-    Bar("enqueued over HTTP, requests a second", 1_500, True, "", _figure(ROWLOCK, "http")),
-    Bar("the same, p99", 50, False, " ms", _figure(ROWLOCK, "http", "p99_ms")),
-    Bar("health of a full store, median", 50, False, " ms", _figure(ROWLOCK, "health", "median_ms")),
-    Bar("the same on SQLite", 50, False, " ms", _figure(ROWLOCK_SQLITE, "health", "median_ms")),
+    Bar("enqueued over HTTP, requests a second", 1_500, True, "", figure(ROWLOCK, "http")),
+    Bar("the same, p99", 50, False, " ms", figure(ROWLOCK, "http", "p99_ms")),
+    Bar("health of a full store, median", 50, False, " ms", figure(ROWLOCK, "health", "median_ms")),
+    Bar("the same on SQLite", 50, False, " ms", figure(ROWLOCK_SQLITE, "health", "median_ms")),
     Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
 )

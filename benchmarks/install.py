@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 CONSTRAINTS = HERE / "constraints.txt"
 PACKAGE_JSON = HERE / "package.json"
 _PYTHON_EXTRAS = ("asyncpg", "psycopg[binary]", "uvloop")
+IMPORT_PACKAGES = ("dlt[postgres]", "openpyxl", "pandas", "pydantic", "SQLAlchemy", "sqlite-utils")
 
 
 class InstallError(Exception):
@@ -41,6 +42,22 @@ def install(systems: list[System], cache: Path) -> list[System]:
         if not usable[system.runtime]:
             print(f"skipped {system.name}: {why[system.runtime]}", flush=True)
     return [system for system in systems if usable[system.runtime]]
+
+
+def install_for_imports(cache: Path) -> None:
+    """Install what the other ways to import a file need."""
+    _install_python(list(IMPORT_PACKAGES), cache / "imports")
+
+
+def import_python(cache: Path) -> str:
+    """The interpreter that runs the other ways to import a file."""
+    return str(cache / "imports" / "bin" / "python")
+
+
+def import_versions(cache: Path) -> dict[str, str]:
+    names = [package.partition("[")[0] for package in IMPORT_PACKAGES]
+    ask = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {names!r}}}))"
+    return dict(json.loads(_run([import_python(cache), "-c", ask])))
 
 
 def program(system: System, cache: Path) -> list[str]:

@@ -24,6 +24,11 @@ class Plan:
     http_connections: int = 32
     health_jobs: int = 1_000_000  # and as many failures
     health_asked: int = 101
+    import_rows: int = 1_000_000
+    import_small_rows: int = 100_000  # for workbooks, and for ways that would take minutes
+    import_huge_rows: int = 10_000_000  # for memory alone; 0: not at all
+    import_latency_files: int = 20
+    import_seconds_max: float = 1_800.0
 
 
 FULL = Plan()
@@ -37,4 +42,8 @@ QUICK = Plan(
     idle_seconds=10.0,
     http_requests=4_000,
     health_jobs=100_000,
+    import_rows=100_000,
+    import_small_rows=20_000,
+    import_huge_rows=0,
+    import_latency_files=5,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import bars, tables
 from benchmarks.bars import Summary
+from benchmarks.imports.bars import IMPORT_BARS, PART
 from benchmarks.install import HERE, cache_directory
 from benchmarks.systems import System
 
@@ -20,7 +21,7 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]
 def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: bool) -> Path:
     """Write the JSON and the table; the table's path. A partial run does not touch the repository."""
     summary = summarize(runs, systems)
-    verdicts = bars.judge(summary)
+    verdicts = bars.judge(summary, (*(bars.BARS if systems else ()), *(IMPORT_BARS if PART in runs else ())))
     directory = cache_directory() / "results" if partial else RESULTS
     directory.mkdir(parents=True, exist_ok=True)
     quick = "" if about["plan"]["repeat"] > 1 else "-quick"
@@ -44,6 +45,8 @@ def summarize(runs: Runs, systems: list[System]) -> Summary:
             same["batch"] = "drain-best"
         found |= {name: found[taken] for name, taken in same.items() if taken in found}
         summary[system.name] = found
+    if PART in runs:
+        summary[PART] = {case: _median(entries) for case, entries in runs[PART].items()}
     return summary
 
 
@@ -58,7 +61,8 @@ def _median(entries: list[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(values[0], bool):
             medians[key] = any(values)
         else:
-            medians[key] = max(values) if key == "duplicates" else statistics.median(values)
+            worst = key == "duplicates" or key.startswith("peak_")
+            medians[key] = max(values) if worst else statistics.median(values)
     if "filled" in good[0]:
         medians["filled"] = good[0]["filled"]
     return medians

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.bars import Summary
+from benchmarks.imports import tables as imports
+from benchmarks.imports.bars import PART
+from benchmarks.markdown import number, share, table
 from benchmarks.systems import System
 
 _RATES = (
@@ -28,10 +31,16 @@ _COSTS = (
 
 
 def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System], about: dict[str, Any]) -> str:
-    parts = [
-        _heading(about),
-        "## Bars\n",
-        _bars(verdicts),
+    parts = [_heading(about), "## Bars\n", _bars(verdicts)]
+    if systems:
+        parts += _of_jobs(summary, systems, about)
+    if PART in summary:
+        parts.append(imports.section(summary, about))
+    return "\n".join(parts)
+
+
+def _of_jobs(summary: Summary, systems: list[System], about: dict[str, Any]) -> list[str]:
+    return [
         "## Jobs per second\n",
         _rates(summary, systems),
         "## Enqueue to start, idle worker, milliseconds\n",
@@ -47,7 +56,6 @@ def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System]
         "## How it was measured\n",
         _method(systems, about),
     ]
-    return "\n".join(parts)
 
 
 def _heading(about: dict[str, Any]) -> str:
@@ -55,7 +63,7 @@ def _heading(about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     settings = ", ".join(f"{name}={value}" for name, value in about.get("postgresql_settings", {}).items())
     lines = [
-        "# Rowlock beside other job queues\n",
+        "# Rowlock beside other job queues, and other ways to import a file\n",
         f"Commit {about['commit']}, {about['date']}, {about['minutes']} minutes, load {about['load']} at the start.",
         f"{about['cpu']}, {about['memory']}, {about['system']}, {about['filesystem']}.",
         f"{server} ({settings}), Python {about['python']}, Node {about.get('node', 'absent')},",
@@ -68,7 +76,7 @@ def _heading(about: dict[str, Any]) -> str:
 
 def _bars(verdicts: list[dict[str, Any]]) -> str:
     rows = [[v["bar"], v["wanted"], v.get("shown", "–"), v["verdict"]] for v in verdicts]
-    return _table(["bar", "wanted", "measured", ""], rows)
+    return table(["bar", "wanted", "measured", ""], rows)
 
 
 def _rates(summary: Summary, systems: list[System]) -> str:
@@ -76,7 +84,7 @@ def _rates(summary: Summary, systems: list[System]) -> str:
         [system.name, system.store, *(_rate(summary.get(system.name, {}).get(name)) for name, _ in _RATES)]
         for system in systems
     ]
-    return _table(["system", "store", *(title for _, title in _RATES)], rows)
+    return table(["system", "store", *(title for _, title in _RATES)], rows)
 
 
 def _latency(summary: Summary, systems: list[System]) -> str:
@@ -84,8 +92,8 @@ def _latency(summary: Summary, systems: list[System]) -> str:
     rows = []
     for system in systems:
         found = summary.get(system.name, {}).get("latency", {})
-        rows.append([system.name, *(_number(found.get(key)) for key in keys)])
-    return _table(["system", "p50", "p95", "p99", "worst"], rows)
+        rows.append([system.name, *(number(found.get(key)) for key in keys)])
+    return table(["system", "p50", "p95", "p99", "worst"], rows)
 
 
 def _depth(summary: Summary, systems: list[System], about: dict[str, Any]) -> str:
@@ -98,18 +106,18 @@ def _depth(summary: Summary, systems: list[System], about: dict[str, Any]) -> st
         rows.append(
             [
                 system.name,
-                _number(filled.get("waiting")),
-                _number(filled.get("finished")),
+                number(filled.get("waiting")),
+                number(filled.get("finished")),
                 _rate(deep or None),
-                _share(deep.get("rate"), plain.get("rate")),
-                _share(deep.get("handler_rate"), plain.get("handler_rate")),
+                share(deep.get("rate"), plain.get("rate")),
+                share(deep.get("handler_rate"), plain.get("handler_rate")),
                 _rate(old or None),
-                _share(old.get("rate"), deep.get("rate")),
+                share(old.get("rate"), deep.get("rate")),
                 filled.get("how", system.note if not system.fills else ""),
             ]
         )
     titles = ["waiting", "finished", "jobs/s", "÷ plain drain", "÷ plain, until the last start"]
-    return _table(["system", *titles, "old transaction, jobs/s", "÷ without it", "how filled"], rows)
+    return table(["system", *titles, "old transaction, jobs/s", "÷ without it", "how filled"], rows)
 
 
 def _costs(summary: Summary, systems: list[System]) -> str:
@@ -118,23 +126,23 @@ def _costs(summary: Summary, systems: list[System]) -> str:
         found = summary.get(system.name, {})
         drain = found.get(system.judged_drain, {})
         statements = found.get("statements", {}).get("statements_logged")
-        costs = [_number(drain.get(key)) for key, _ in _COSTS]
-        rows.append([system.name, _number(statements), *costs, _number(drain.get("other_cores"))])
-    return _table(["system", "statements", *(title for _, title in _COSTS), "others' cores"], rows)
+        costs = [number(drain.get(key)) for key, _ in _COSTS]
+        rows.append([system.name, number(statements), *costs, number(drain.get("other_cores"))])
+    return table(["system", "statements", *(title for _, title in _COSTS), "others' cores"], rows)
 
 
 def _idle(summary: Summary, systems: list[System]) -> str:
     found = {system.name: summary.get(system.name, {}).get("idle", {}) for system in systems}
-    rows = [[name, _number(idle.get("statements_per_minute"))] for name, idle in found.items() if idle]
-    return _table(["system", "statements per minute"], rows)
+    rows = [[name, number(idle.get("statements_per_minute"))] for name, idle in found.items() if idle]
+    return table(["system", "statements per minute"], rows)
 
 
 def _http(summary: Summary, systems: list[System]) -> str:
     keys = ("rate", "p50_ms", "p99_ms", "empty_rate", "empty_p99_ms", "share")
     found = {system.name: summary.get(system.name, {}).get("http", {}) for system in systems}
-    rows = [[name, *(_number(http.get(key)) for key in keys)] for name, http in found.items() if http]
+    rows = [[name, *(number(http.get(key)) for key in keys)] for name, http in found.items() if http]
     titles = ["requests/s", "p50 ms", "p99 ms", "empty route, requests/s", "p99 ms", "share"]
-    return _table(["system", *titles], rows)
+    return table(["system", *titles], rows)
 
 
 def _method(systems: list[System], about: dict[str, Any]) -> str:
@@ -157,7 +165,7 @@ def _method(systems: list[System], about: dict[str, Any]) -> str:
     for system in systems:
         given = about["settings"].get(system.name, {})
         rows.append([system.name, *(_words(given.get(key)) for key in ("default", "best", "latency")), system.note])
-    return "\n".join(lines) + "\n" + _table(["system", "default", "best", "for latency", "note"], rows)
+    return "\n".join(lines) + "\n" + table(["system", "default", "best", "for latency", "note"], rows)
 
 
 def _words(settings: dict[str, Any] | None) -> str:
@@ -168,19 +176,4 @@ def _rate(found: dict[str, Any] | None) -> str:
     if found is None or "rate" not in found:
         return "failed" if found and "error" in found else "–"
     marks = ("ᶜ" if found.get("capped") else "") + ("!" if found.get("duplicates") else "")
-    return _number(found["rate"]) + marks
-
-
-def _share(part: float | None, whole: float | None) -> str:
-    return f"{part / whole:.2f}" if part is not None and whole else "–"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _table(head: list[str], rows: list[list[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
+    return number(found["rate"]) + marks

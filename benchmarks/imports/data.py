@@ -1,7 +1,7 @@
 """The files: customers, seeded, keys in random order, 0.5 % of the rows bad in known ways, and the truth about each.
 
-    NAME.csv, NAME.clean.csv    the file, and only those of its rows that belong in the table
-    NAME.truth.json             rows, bad cells by row and column, repeated keys, and a sum over the table's content
+NAME.csv, NAME.clean.csv    the file, and only those of its rows that belong in the table
+NAME.truth.json             rows, bad cells by row and column, repeated keys, and a sum over the table's content
 """
 
 from __future__ import annotations

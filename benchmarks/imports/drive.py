@@ -24,7 +24,7 @@ from rowlock.storage.imports import Counts, ImportRecord, ImportStatus
 
 _POLL_SECONDS = 0.02
 _POLL_QUICKLY_SECONDS = 0.002
-_REST_SECONDS = 4.5  # until a worker that has read a file has the reader of the next one ready, and is idle again
+REST_SECONDS = 4.5  # until a worker that has read a file has the reader of the next one ready, and is idle again
 _ERRORS_KEPT = 10_000
 
 
@@ -36,7 +36,7 @@ class Driver:
     running: WorkerTree = field(init=False)
 
     async def run(self, path: Path, type_name: str, truth: Truth, *, unchanged: bool = False) -> dict[str, Any]:
-        """Import a file: from the moment that the upload is on disk and recorded until it is known to have succeeded."""
+        """Import a file: from the upload, on disk and recorded, until it is known to have succeeded."""
         intake = Intake(self.app)
         added = await intake.receive_file(path, About(type=type_name, force=True))
         used, began = cpu([self.running.pid], self.server), time.perf_counter()
@@ -70,7 +70,7 @@ class Driver:
         """Have every library loaded and every connection open, then let the workers rest."""
         with contextlib.suppress(_Wrong):  # the second time its rows are there already
             await self.quick(file, WARM)
-        await asyncio.sleep(_REST_SECONDS)
+        await asyncio.sleep(REST_SECONDS)
 
     async def _ended(self, import_id: str, poll_seconds: float) -> ImportRecord:
         end = time.monotonic() + self.import_seconds_max

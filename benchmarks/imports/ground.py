@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -51,7 +52,8 @@ class Ground:
     def peer(self, name: str, file: File, path: Path, url: str, server: int | None) -> Figures:
         """Run one of the other ways in its own process; what it says, per row."""
         scratch = self.directory / "scratch"
-        scratch.mkdir(exist_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
         environment = os.environ | {
             "BENCH_DATABASE": url,
             "BENCH_FILE": str(path),

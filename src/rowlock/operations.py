@@ -127,7 +127,7 @@ class Operations(Protocol):
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-        sent: Callable[[int], None] = lambda _: None,
+        sent: Callable[[int], None] | None = None,
     ) -> Shape: ...
 
     async def import_named(

@@ -18,13 +18,19 @@ INTRODUCTION = Path(__file__).with_name("http_introduction.md").read_text()
 
 
 _ALWAYS = ("Idempotency-Key", "If-None-Match")  # the introduction has them
-_JOBS = {"JobTold": "a [job](#a-job)", "EnqueuedTold": "a [job](#a-job) and `created`"}
+_JOBS = {
+    "JobTold": "a [job](#a-job)",
+    "EnqueuedTold": "a [job](#a-job) and `created`",
+    "ImportTold": "an [import](#an-import)",
+    "ImportWholeTold": "an [import](#an-import) and its `chunks`",
+}
 
 
 def page() -> str:
     schema = describe(Api(Rowlock(settings=load(database_url="sqlite:///unused.db"))).routes)
     job = _fields({"$ref": "#/components/schemas/JobTold"}, schema, "field")
-    parts = [INTRODUCTION, f"## A job\n\n{job}\n", "## Routes\n"]
+    found = _fields({"$ref": "#/components/schemas/ImportTold"}, schema, "field")
+    parts = [INTRODUCTION, f"## A job\n\n{job}\n", f"## An import\n\n{found}\n", "## Routes\n"]
     tags: dict[str, list[str]] = {}
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
@@ -53,10 +59,11 @@ def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[s
         lines += ["| parameter | in | what it does |", "|---|---|---|", *given, ""]
     body = operation.get("requestBody")
     if body is not None:
-        (content,) = body["content"].values()
-        lines += [_fields(content["schema"], schema, "field of the body"), ""]
+        content, *others = body["content"].values()
+        lines += [_fields(content["schema"], schema, "field of the form" if others else "field of the body"), ""]
         examples = _resolve(content["schema"], schema).get("examples", ())
-        lines += ["For example:\n", *(f"    {json.dumps(example)}" for example in examples), ""]
+        if examples:
+            lines += ["For example:\n", *(f"    {json.dumps(example)}" for example in examples), ""]
     lines += [_answers(operation["responses"], schema), ""]
     return "\n".join(lines)
 

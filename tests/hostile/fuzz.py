@@ -22,6 +22,14 @@ include-method = "POST"
 checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 422, 429]
 
 [[operations]]
+include-path-regex = "^/api/v1/imports/"
+checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 413, 415, 422, 429]
+
+[[operations]]
+include-path-regex = "^/api/v1/import-(jobs$|types/)"
+checks.positive_data_acceptance.expected-statuses = ["2XX", 304, 401, 403, 404, 422, 429]
+
+[[operations]]
 include-path-regex = "^/api/v1/queue(/dead-letter)?$|^/api/admin/queue/failures$"
 checks.positive_data_acceptance.expected-statuses = ["2XX", 304, 401, 403, 404, 422, 429]
 """

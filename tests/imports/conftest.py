@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 SECONDS = 60.0
+ALL = "SELECT email, name, credit FROM customers ORDER BY email"
+_TABLES = ("customers", "odd", "prepared")
 
 
 class Customer(BaseModel):
@@ -83,14 +85,18 @@ class Office:
         """Upload a file and work until nothing is left; the import as it is then."""
         import_id = await self.add(content, name, **about)
         await self.work()
+        for job in (await self.app.jobs(status="queued")).jobs:  # one that is tried again later: say why
+            raise AssertionError(job.error)
+        await self.app.imports.close()  # as the keeper would
         return await self.app.imports.get(import_id)
 
     async def errors(self, import_id: str) -> list[ErrorRow]:
         return list((await self.app.store.import_errors(import_id, after_row=0, limit=10_000)).rows)
 
-    async def table(self, query: str = "SELECT email, name, credit FROM customers ORDER BY email") -> list[tuple[Any, ...]]:
+    async def table(self, query: str = ALL) -> list[tuple[Any, ...]]:
         async with self.app.store.transaction() as transaction:
-            return [tuple(str(v) if isinstance(v, Decimal) else v for v in row) for row in await transaction.fetch(query)]
+            rows = await transaction.fetch(query)
+        return [tuple(str(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
     async def execute(self, statement: str) -> None:
         async with self.app.store.transaction() as transaction:
@@ -132,7 +138,10 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOf
             app.importer("customers", row=Customer, key=["email"], into="customers")
         else:
             declare(app)
-        return Office(app, tmp_path)
+        office = Office(app, tmp_path)
+        for table in _TABLES:  # another test's, where the store keeps a database for all
+            await office.execute(f"DROP TABLE IF EXISTS {table}")
+        return office
 
     yield make
 

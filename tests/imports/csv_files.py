@@ -29,7 +29,9 @@ class Found:
         return [cells for _, cells in self.rows]
 
 
-def read(content: bytes | str, *, name: str = "file.csv", limits: ReadLimits = SMALL, header_row: int | None = None) -> Found:
+def read(
+    content: bytes | str, *, name: str = "file.csv", limits: ReadLimits = SMALL, header_row: int | None = None
+) -> Found:
     """The file's rows, with its first row as the header unless another is named."""
     data = content.encode() if isinstance(content, str) else content
     with tempfile.NamedTemporaryFile() as file:
@@ -40,11 +42,13 @@ def read(content: bytes | str, *, name: str = "file.csv", limits: ReadLimits = S
 
 def read_open(source: DelimitedFile, *, header_row: int | None = None, width: int | None = None) -> Found:
     head = [(row.row, row.cells) for row in source.head(20)]
-    row, cells = next(found for found in head if header_row in (None, found[0]))
+    header = next((cells for row, cells in head if header_row in (None, row)), ())
+    below = head[0][0] if header_row is None else header_row
+    columns = width or len(header)
     found = Found(head, about=source.about)
     done = 0.0
-    for batch in source.batches(row if header_row is None else header_row, width or len(cells)):
-        assert batch.frame.columns == ["row", *(f"c{n}" for n in range(width or len(cells)))]
+    for batch in source.batches(below, columns):
+        assert batch.frame.columns == ["row", *(f"c{n}" for n in range(columns))]
         assert done <= batch.done <= 1.0
         done = batch.done
         found.rows += [(number, tuple(found)) for number, *found in batch.frame.rows()]

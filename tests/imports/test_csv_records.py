@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.imports.csv_files import SMALL, read
 
 from rowlock.errors import FileRefused
+from rowlock.imports.read.delimited import open_delimited
 from rowlock.imports.read.limits import ReadLimits
 
 A3 = "a,b,c\n"
@@ -34,7 +37,10 @@ GOOD = {
     "only a doubled quote": (A3 + '"""",2,3\n', [(2, ('"', "2", "3"))]),
     "only two doubled quotes": (A3 + '"""""",2,3\n', [(2, ('""', "2", "3"))]),
     "empty quoted cells": (A3 + '"",2,""\n', [(2, ("", "2", ""))]),
-    "JSON in a cell": (A3 + '1,"{""type"": ""Point"", ""at"": [1,2]}",3\n', [(2, ("1", '{"type": "Point", "at": [1,2]}', "3"))]),
+    "JSON in a cell": (
+        A3 + '1,"{""type"": ""Point"", ""at"": [1,2]}",3\n',
+        [(2, ("1", '{"type": "Point", "at": [1,2]}', "3"))],
+    ),
     "quoted header": ('"a","b"\n1,2\n', [(2, ("1", "2"))]),
     "inches": (A3 + '5" pipe,2,3\n4,6",5\n', [(2, ('5" pipe', "2", "3")), (3, ("4", '6"', "5"))]),
     "quotes in the middle": (A3 + 'the "big" one,2,3\n', [(2, ('the "big" one', "2", "3"))]),
@@ -66,7 +72,10 @@ GOOD = {
     "one column": ("name\nAnn\nBo\n", [(2, ("Ann",)), (3, ("Bo",))]),
     "one column, quoted": ('name\n"Ann"\n"B\no"\n""\nC', [(2, ("Ann",)), (3, ("B\no",)), (5, ("C",))]),
     "a cell of 99 line breaks": ('a,b\n"' + "x\n" * 99 + '",2\n', [(2, ("x\n" * 99, "2"))]),
-    "a cell of 300 line breaks that fits": ('a,b\n"' + "x\n" * 300 + '",2\n3,4\n', [(2, ("x\n" * 300, "2")), (3, ("3", "4"))]),
+    "a cell of 300 line breaks that fits": (
+        'a,b\n"' + "x\n" * 300 + '",2\n3,4\n',
+        [(2, ("x\n" * 300, "2")), (3, ("3", "4"))],
+    ),
 }
 
 
@@ -78,8 +87,18 @@ def test_what_is_well_formed_is_read_as_it_is(case: str) -> None:
 
 
 BAD = {
-    "too many cells": (A3 + "1,2,3,4\n5,6,7\n", [(3, ("5", "6", "7"))], [(2, "too_many_cells")], "line 2 has 4 cells where the header has 3"),
-    "unclosed at the end": (A3 + '1,2,3\n4,"5,6\n', [(2, ("1", "2", "3"))], [(3, "unclosed_quote")], "the quote opened at line 3 is never closed"),
+    "too many cells": (
+        A3 + "1,2,3,4\n5,6,7\n",
+        [(3, ("5", "6", "7"))],
+        [(2, "too_many_cells")],
+        "line 2 has 4 cells where the header has 3",
+    ),
+    "unclosed at the end": (
+        A3 + '1,2,3\n4,"5,6\n',
+        [(2, ("1", "2", "3"))],
+        [(3, "unclosed_quote")],
+        "the quote opened at line 3 is never closed",
+    ),
     "unclosed, then good rows": (A3 + '4,"5,6\n7,8,9\n', [(3, ("7", "8", "9"))], [(2, "unclosed_quote")], "line 2"),
     "unclosed before quoted rows": (
         A3 + '1,"2,3\n4,"5",6\n"7","8","9"\n',
@@ -102,8 +121,18 @@ BAD = {
         "line 3",
     ),
     "cut off": (A3 + "1,2,3\n4,5", [(2, ("1", "2", "3"))], [(3, "truncated_record")], "after 2 of 3 cells"),
-    "too long": (A3 + "1," + "x" * 1001 + ",3\n4,5,6\n", [(3, ("4", "5", "6"))], [(2, "cell_too_long")], "more than 1,000 characters"),
-    "too long in quotes": (A3 + '1,"' + "x" * 5000 + '",3\n4,5,6\n', [(3, ("4", "5", "6"))], [(2, "cell_too_long")], "1,000"),
+    "too long": (
+        A3 + "1," + "x" * 1001 + ",3\n4,5,6\n",
+        [(3, ("4", "5", "6"))],
+        [(2, "cell_too_long")],
+        "more than 1,000 characters",
+    ),
+    "too long in quotes": (
+        A3 + '1,"' + "x" * 5000 + '",3\n4,5,6\n',
+        [(3, ("4", "5", "6"))],
+        [(2, "cell_too_long")],
+        "1,000",
+    ),
     "several": (
         A3 + '1,2,3,4\n5,6,7\n"8"8,9,0\n"1\n1",2,3\n4,5,6,7\n8,9,0\n',
         [(3, ("5", "6", "7")), (5, ("1\n1", "2", "3")), (7, ("8", "9", "0"))],
@@ -121,16 +150,10 @@ def test_a_malformed_record_costs_itself_and_says_why(case: str) -> None:
     assert reason in found.reasons[-1]
 
 
-def test_a_bad_record_shows_what_could_be_read_of_it() -> None:
-    import pathlib
-    import tempfile
-
-    from rowlock.imports.read.delimited import open_delimited
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "x"
-        path.write_bytes(b"a,b\n1,2,3\n4,\"5\n\xc3\xa9\xc3\xa9,\xe9\n")
-        bad = [record for batch in open_delimited(path, name="x.csv", limits=SMALL).batches(1, 2) for record in batch.bad]
+def test_a_bad_record_shows_what_could_be_read_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b'a,b\n1,2,3\n4,"5\n\xc3\xa9\xc3\xa9,\xe9\n')
+    bad = [record for batch in open_delimited(path, name="x.csv", limits=SMALL).batches(1, 2) for record in batch.bad]
     assert [record.cells for record in bad] == [("1", "2", "3"), ("4", "5"), ("éé", "\\xe9")]
 
 
@@ -151,20 +174,20 @@ def test_short_rows_are_filled_and_counted_in_a_notice() -> None:
 
 def test_rows_below_the_header_are_read_wherever_it_is() -> None:
     found = read('Report of May\n"made\nby",Ann\n\na,b\n1,2\n3,4\n', header_row=4)
-    assert found.head == [(1, ("Report of May",)), (2, ("made\nby", "Ann")), (4, ("a", "b")), (5, ("1", "2")), (6, ("3", "4"))]
+    assert found.head == [
+        (1, ("Report of May",)),
+        (2, ("made\nby", "Ann")),
+        (4, ("a", "b")),
+        (5, ("1", "2")),
+        (6, ("3", "4")),
+    ]
     assert found.rows == [(5, ("1", "2")), (6, ("3", "4"))]
 
 
-def test_the_head_is_no_longer_than_asked_for() -> None:
-    import pathlib
-    import tempfile
-
-    from rowlock.imports.read.delimited import open_delimited
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "x"
-        path.write_text("\na,b\n\n1,2\n3,4\n5,6\n")
-        head = open_delimited(path, name="x.csv", limits=SMALL).head(2)
+def test_the_head_is_no_longer_than_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("\na,b\n\n1,2\n3,4\n5,6\n")
+    head = open_delimited(path, name="x.csv", limits=SMALL).head(2)
     assert [(row.row, row.cells) for row in head] == [(2, ("a", "b")), (4, ("1", "2"))]
 
 
@@ -184,14 +207,17 @@ def test_blank_cells_past_the_limit_of_columns_do_not_count() -> None:
     assert found.cells == [("1", "2") + ("",) * 48]
 
 
-def test_a_hundred_thousand_columns_are_refused() -> None:
+@pytest.mark.parametrize("limits", [SMALL, ReadLimits()])
+def test_a_hundred_thousand_columns_are_refused(limits: ReadLimits) -> None:
     with pytest.raises(FileRefused) as refused:
-        read(",".join(["x"] * 100_000) + "\n")
+        read(",".join(["x"] * 100_000) + "\n", limits=limits)
     assert refused.value.code == "too_many_columns"
 
 
 def test_a_row_of_a_hundred_thousand_cells_costs_itself() -> None:
-    found = read("a,b\n1,2\n" + ",".join(["x"] * 100_000) + '\n"1",' + ",".join(["x"] * 100_000) + "\n3,4\n")
+    found = read(
+        "a,b\n1,2\n" + ",".join(["x"] * 100_000) + '\n"1",' + ",".join(["x"] * 100_000) + "\n3,4\n", limits=ReadLimits()
+    )
     assert found.rows == [(2, ("1", "2")), (5, ("3", "4"))]
     assert found.bad == [(3, "too_many_cells"), (4, "too_many_cells")]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import polars as pl
 import pytest
 from pydantic import AfterValidator, BaseModel, Field
-from typing_extensions import Annotated
 
 from imports.conftest import Customer, MakeOffice, Office, customers_csv, error_of, told
 from imports.files import stored_files
@@ -108,8 +107,8 @@ async def test_a_file_without_a_required_column_is_refused_with_what_was_found(o
     error = error_of(record)
     assert error["code"] == "missing_columns"
     assert "Emial" in error["message"]
-    with pytest.raises(Exception, match="customers"):
-        assert await office.table() == []
+    async with office.app.store.transaction() as transaction:
+        assert await transaction.table("customers") is None
 
 
 async def test_a_file_of_header_only_is_refused(office: Office) -> None:
@@ -225,7 +224,7 @@ async def test_all_or_nothing_holds_for_rows_that_the_database_refuses(make_offi
     )
     record = await office.run(customers_csv([("a@x.org", "Ann", "1"), ("b@x.org", "Evil", "1")]))
 
-    assert record.status is ImportStatus.FAILED
+    assert (record.status, error_of(record)["code"]) == (ImportStatus.FAILED, "not_all_rows_valid"), record.error
     assert [(bad.row, bad.errors[0].code) for bad in await office.errors(record.id)] == [(3, "check")]
     assert await office.table("SELECT count(*) FROM customers") == [(0,)]
 
@@ -286,7 +285,7 @@ class Hooked(Importer):
         return frame
 
     def transform(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
-        return frame.with_columns(pl.lit(run.values["greeting"]) + pl.col("name").alias("name"))
+        return frame.with_columns((pl.lit(run.values["greeting"]) + pl.col("name")).alias("name"))
 
     async def load(self, frame: pl.DataFrame, run: Run) -> Loaded:
         return await run.load(frame)
@@ -322,8 +321,6 @@ async def test_a_hook_that_loses_rows_fails_the_import(make_office: MakeOffice) 
         lambda app: app.importer("customers", row=Customer, key=["email"], into="customers")(Losing)
     )
     record = await office.run(customers_csv([("a@x.org", "A", "1"), ("b@x.org", "B", "1")]))
-    await office.app.imports.close()
-    record = await office.app.imports.get(record.id)
 
     assert record.status is ImportStatus.FAILED
     assert "run.reject" in error_of(record)["message"]
@@ -340,9 +337,8 @@ async def test_a_hook_that_changes_the_key_is_told_to_declare_the_partition(make
         import_chunk_bytes=1_024,
     )
     record = await office.run(customers_csv([(f"a{n}@x.org", "A", "1") for n in range(200)]))
-    await office.app.imports.close()
 
-    assert "partition=" in error_of(await office.app.imports.get(record.id))["message"]
+    assert "partition=" in error_of(record)["message"]
 
 
 class Odd(BaseModel):
@@ -356,7 +352,7 @@ async def test_keys_that_only_the_model_can_tell_meet_in_one_chunk(make_office: 
     office = await make_office(
         lambda app: app.importer("odd", row=Odd, key=["code"], into="odd"), import_chunk_bytes=1_024
     )
-    rows = [("ab%d" % (n % 40) if n % 2 else "AB%d" % (n % 40), n) for n in range(400)]
+    rows = [(f"{'ab' if n % 3 else 'AB'}{n % 40}", n) for n in range(400)]
     record = await office.run(customers_csv(rows, ("code", "value")), "odd.csv", type="odd")
 
     assert record.status is ImportStatus.SUCCEEDED, record.error
@@ -374,9 +370,8 @@ async def test_rows_without_a_key_are_split_by_lines_and_inserted(make_office: M
     record = await office.run(customers_csv(rows, ("code", "value")), "odd.csv", type="odd")
 
     assert told(record) == (1_000, 1_000, 0, 0, 0, 0)
-    assert await office.table("SELECT count(*), sum(value) FROM odd") == [(1_000, sum(range(1_000)))] or await (
-        office.table("SELECT count(*), CAST(sum(value) AS TEXT) FROM odd")
-    ) == [(1_000, str(sum(range(1_000))))]
+    assert (record.total_chunks or 0) > 3
+    assert await office.table("SELECT count(*), CAST(sum(value) AS BIGINT) FROM odd") == [(1_000, sum(range(1_000)))]
 
 
 async def test_every_row_is_accounted_for_in_a_workbook_too(office: Office, tmp_path: Path) -> None:

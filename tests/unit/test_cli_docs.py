@@ -35,7 +35,7 @@ def sections() -> dict[str, str]:
 def test_the_commands_are_those_that_others_rely_on() -> None:
     fixed = (
         "up serve worker migrate enqueue health doctor jobs:list,show,retry,cancel dead:list,retry,discard "
-        "token:create,list,revoke"
+        "token:create,list,revoke import imports:list,show,errors,resume,cancel"
     )
     wanted = set()
     for word in fixed.split():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,12 +63,17 @@ def declare(app: Rowlock) -> None:
 
 
 @pytest.fixture
-async def make_site(make_app: MakeApp) -> AsyncIterator[MakeSite]:
+async def make_site(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeSite]:
     """Makes sites: an application, its API on a port, tokens of every role."""
     sites: list[Site] = []
 
     async def make(**settings: Any) -> Site:
-        app = await make_app(**{"http_event_ms": 50, "http_token_seconds": 0.0} | settings)
+        places = {
+            "import_store": str(tmp_path / "files"),
+            "import_folder": str(tmp_path / "folder"),
+            "import_manifest": str(tmp_path / "manifest.json"),
+        }
+        app = await make_app(**{"http_event_ms": 50, "http_token_seconds": 0.0} | places | settings)
         declare(app)
         site = Site(app)
         sites.append(site)

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from rowlock.web.asgi import Api
 from rowlock.web.guard import OPEN
-from rowlock.web.models import DeadGiven, EnqueueGiven, RetryGiven
+from rowlock.web.models import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven
 from rowlock.web.problem import PROBLEMS
 from web.site import Site
 
@@ -27,6 +27,15 @@ FIXED = {
     "POST /api/v1/queue/{job_id}/cancel",
     "POST /api/v1/queue/dead-letter/retry",
     "POST /api/v1/queue/dead-letter/discard",
+    "POST /api/v1/imports/xlsx",
+    "POST /api/v1/imports/xlsx/upload",
+    "POST /api/v1/imports/csv/upload",
+    "GET /api/v1/import-jobs",
+    "GET /api/v1/import-jobs/{import_id}",
+    "GET /api/v1/import-jobs/{import_id}/errors",
+    "GET /api/v1/import-jobs/{import_id}/errors.csv",
+    "POST /api/v1/import-jobs/{import_id}/resume",
+    "POST /api/v1/import-jobs/{import_id}/cancel",
     "GET /api/v1/events",
     "GET /api/admin/queue/health",
     "GET /api/admin/queue/failures",
@@ -70,7 +79,7 @@ async def test_every_reference_leads_somewhere(site: Site) -> None:
     assert "HTTPValidationError" not in told["components"]["schemas"]
 
 
-@pytest.mark.parametrize("model", [EnqueueGiven, DeadGiven, RetryGiven])
+@pytest.mark.parametrize("model", [EnqueueGiven, DeadGiven, RetryGiven, ImportNamedGiven])
 def test_examples_are_valid(model: Any) -> None:
     for example in model.model_config["json_schema_extra"]["examples"]:
         model.model_validate(example)

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from rowlock.storage.access import Role
 from rowlock.web.asgi import Api
+from web.importing import declare_importers, raw
 from web.site import Site, problem
 
 
@@ -32,11 +33,13 @@ async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -
     _, theirs = await both(scoped)
     failures = (await scoped.get("/api/admin/queue/failures?companyId=globex")).json()["data"]["failures"]
     failure = failures[0]["id"]
+    declare_importers(scoped.app)
+    imported = (await raw(scoped, token="globex", filename="canary.csv")).json()["id"]
     walked = 0
     for route in Api(scoped.app).routes.routes:
         if not isinstance(route, APIRoute) or route.path == "/api/v1/events":
             continue
-        path = route.path_format.format(job_id=theirs, failure_id=failure, name="globex")
+        path = route.path_format.format(job_id=theirs, failure_id=failure, import_id=imported, name="globex")
         for method in route.methods:
             for body in _bodies(theirs, failure) if method == "POST" else [None]:
                 request: dict[str, Any] = {} if body is None else {"json": body}
@@ -46,6 +49,7 @@ async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -
                 assert "canary" not in answer.text, (method, path)
                 assert theirs not in answer.text.replace(path, "") or answer.status_code == 404, (method, path)
                 assert failure not in answer.text or answer.status_code == 404, (method, path)
+                assert imported not in answer.text.replace(path, "") or answer.status_code == 404, (method, path)
                 told = answer.text.replace(path, "")
                 assert "globex" not in told or answer.status_code in (403, 404), (method, path, told)
                 walked += 1
@@ -54,6 +58,7 @@ async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -
     assert (await scoped.get(f"/api/v1/queue/{theirs}")).json()["status"] == "failed"
     (left,) = (await scoped.get("/api/admin/queue/failures?companyId=globex")).json()["data"]["failures"]
     assert left["resolvedAt"] is None
+    assert (await scoped.get(f"/api/v1/import-jobs/{imported}")).json()["status"] == "QUEUED"
 
 
 def _bodies(job_id: str, failure_id: str) -> list[Any]:

@@ -13,6 +13,7 @@ import typer
 
 from rowlock.cli import (
     dead,
+    demo,
     doctor,
     enqueue,
     failures,
@@ -34,7 +35,7 @@ from rowlock.cli.errors import reported
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 for part in (
     *(up, worker, serve, enqueue, jobs, dead, failures, import_file, imports, schedules, queues),
-    *(token, store, health, metrics, doctor),
+    *(token, store, health, metrics, doctor, demo),
 ):
     part.register(app)
 

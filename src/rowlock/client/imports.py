@@ -35,23 +35,23 @@ class Imports:
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-        sent: Callable[[int], None] = lambda _: None,
+        sent: Callable[[int], None] | None = None,
     ) -> Shape:
         """Upload a file and import it; `sent` is told how many more bytes went out, less where it starts anew."""
         name = clean_name(path.name)
         family = kind_of(name).family
         size = file_size(path)
         asked = _options(type, sheet, company_id, project_id, force, dry_run) | {"filename": name}
-        out = 0
+        out, tell = 0, sent or (lambda _: None)
 
         async def content() -> AsyncIterator[bytes]:
             nonlocal out
-            sent(-out)
+            tell(-out)
             out = 0
             async for chunk in read_file(path):
                 yield chunk
                 out += len(chunk)
-                sent(len(chunk))
+                tell(len(chunk))
 
         return dict(
             await self._wire.upload(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from rowlock.app import Rowlock
 from rowlock.desk.sight import Sight
 from rowlock.errors import BadCursor, CompanyMismatch, ImportNotFound, UnknownImportType
 from rowlock.imports.intake import About, Intake
@@ -13,6 +14,7 @@ from rowlock.imports.report import errors_csv, template_csv
 from rowlock.imports.upload import Incoming, Received
 from rowlock.jobs.payload import loads
 from rowlock.shapes import Shape, chunk_shape, error_shapes, import_shape, import_type_shape
+from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.imports import Added, ErrorPage, ImportId, ImportRecord, ImportStatus
 
 _ERRORS_SHOWN = 100  # with the import itself; the others are a page away
@@ -31,11 +33,10 @@ class Imports(Sight):
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-        sent: Callable[[int], None] = lambda _: None,
+        sent: Callable[[int], None] | None = None,
     ) -> Shape:
         """Import a file that is here; it stays where it is. `sent` is told how many more bytes were taken."""
-        about = self._about(About(type, sheet, company_id, project_id, None, force, dry_run))
-        return self._added(await self._intake.receive_file(path, about, sent))
+        return await self.arrivals.here(path, About(type, sheet, company_id, project_id, None, force, dry_run), sent)
 
     async def import_named(
         self,
@@ -45,25 +46,11 @@ class Imports(Sight):
         sheet: str | None = None,
         company_id: str | None = None,
         project_id: str | None = None,
-        user_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
     ) -> Shape:
         """Import a file from the import folder, by its name; it stays there."""
-        about = self._about(About(type, sheet, company_id, project_id, user_id, force, dry_run))
-        return self._added(await self._intake.receive_named(file_name, about))
-
-    def incoming(self, file_name: str, about: About) -> Incoming:
-        """A place for a file that comes over a wire; raises early where it could not be imported anyway."""
-        self._about(about).check()
-        incoming = self._intake.open(file_name)
-        if about.type is not None:
-            self._intake.importer(about, incoming.name)
-        return incoming
-
-    async def import_received(self, received: Received, about: About) -> Shape:
-        """Import a file that has come in."""
-        return self._added(await self._intake.add(received, self._about(about)))
+        return await self.arrivals.named(file_name, About(type, sheet, company_id, project_id, None, force, dry_run))
 
     async def import_job(self, import_id: ImportId) -> Shape:
         """One import, whole: its chunks, and its first errors."""
@@ -135,20 +122,58 @@ class Imports(Sight):
         return template_csv([field.headers[0] for field in found.fields])
 
     @property
-    def _intake(self) -> Intake:
-        return Intake(self._app)
-
-    def _about(self, about: About) -> About:
-        """What is imported for one company may not name another."""
-        if self._company_id is not None and about.company_id not in (None, self._company_id):
-            raise CompanyMismatch(f"company {self._company_id!r} asks, and names another; nothing was imported")
-        return replace(about, company_id=self._company_id or about.company_id)
-
-    def _added(self, added: Added) -> Shape:
-        return import_shape(added.record, self._app.redact)
+    def arrivals(self) -> Arrivals:
+        """Where files come in."""
+        return Arrivals(self._app, self._company_id)
 
     async def _import(self, import_id: ImportId) -> ImportRecord:
         record = await self._app.store.get_import(import_id)
         if record is None or self._company_id not in (None, record.company_id):
             raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
         return record
+
+
+class Arrivals:
+    """Files that come in; with a company, for that company."""
+
+    def __init__(self, app: Rowlock, company_id: str | None) -> None:
+        self._app = app
+        self._company_id = company_id
+        self._intake = Intake(app)
+
+    async def here(self, path: Path, about: About, sent: Callable[[int], None] | None = None) -> Shape:
+        """Import a file that is here; it stays where it is."""
+        return self._told(await self._intake.receive_file(path, self._own(about), sent or (lambda _: None)))
+
+    async def named(self, file_name: str, about: About, reserved: RequestAnswer | None = None) -> Shape:
+        """Import a file from the import folder; it stays there.
+
+        With a `reserved` id (see begin_request), a second try finds the import of the first.
+        """
+        import_id = None if reserved is None else reserved.job_id
+        if import_id is not None and reserved is not None and reserved.state is RequestState.BROKEN_OFF:
+            found = await self._app.store.get_import(import_id)
+            if found is not None:
+                return import_shape(found, self._app.redact)
+        return self._told(await self._intake.receive_named(file_name, self._own(about), import_id))
+
+    def incoming(self, file_name: str, about: About) -> Incoming:
+        """A place for a file that comes over a wire; raises early where it could not be imported anyway."""
+        self._own(about).check()
+        incoming = self._intake.open(file_name)
+        if about.type is not None:
+            self._intake.importer(about, incoming.name)
+        return incoming
+
+    async def received(self, received: Received, about: About) -> Shape:
+        """Import a file that has come over a wire."""
+        return self._told(await self._intake.add(received, self._own(about)))
+
+    def _own(self, about: About) -> About:
+        """What is imported for one company may not name another."""
+        if self._company_id is not None and about.company_id not in (None, self._company_id):
+            raise CompanyMismatch(f"company {self._company_id!r} asks, and names another; nothing was imported")
+        return replace(about, company_id=self._company_id or about.company_id)
+
+    def _told(self, added: Added) -> Shape:
+        return import_shape(added.record, self._app.redact)

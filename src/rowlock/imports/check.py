@@ -37,45 +37,38 @@ class Checked:
     invalid: pl.Series  # the numbers of all invalid rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    field: Field | None
-    code: str
-    reason: str
-
-
 class Checker:
     """Checks frames of cells against a model; one serves any number of frames."""
 
     def __init__(self, model: type[BaseModel], fields: Sequence[Field], *, values_max_chars: int = 200) -> None:
-        self._model = model
         self._fields = list(fields)
-        self._by_name = {field.name: field for field in fields}
         self._values_max_chars = values_max_chars
-        self._rowwise = shape_of(model).rowwise or any(field.opaque for field in fields)
-        self._validator = model.__pydantic_validator__
+        self._judge = Judge(model, fields)
+        self._rowwise = self._judge.sees_rows or any(field.opaque for field in fields)
 
     def check(self, frame: pl.DataFrame, header: Mapping[str, str], *, typed: bool, errors_max: int) -> Checked:
         """Splits the rows of a frame into good ones, with their values, and invalid ones, with every error of each."""
-        converted = {field.name: self._convert(field, frame, typed) for field in self._fields}
-        open_rows = pl.repeat(self._rowwise, frame.height, dtype=pl.Boolean, eager=True)
-        if not self._rowwise:
-            for one in converted.values():
-                open_rows = open_rows | one.bad
-        columns = [frame[ROW], *(one.values for one in converted.values())]
         told = _Told(header, errors_max, self._values_max_chars)
-        if not open_rows.any():
-            return told.checked(pl.DataFrame(columns), [])
-        good = pl.DataFrame(columns).filter(~open_rows)
+        converted = {field.name: self._convert(field, frame, typed) for field in self._fields}
+        bad = pl.repeat(False, frame.height, dtype=pl.Boolean, eager=True)
+        for one in converted.values():
+            bad = bad | one.bad
+        left = bad | self._rowwise
+        good = pl.DataFrame([frame[ROW], *(one.values for one in converted.values())])
+        if not left.any():
+            return told.checked(good, [])
+        rows = self._cells(frame.filter(left), typed)
+        verdicts = each(self._judge, rows, good, bad) if self._rowwise else ((*one, None) for one in rows)
         rescued: list[tuple[Any, ...]] = []
         invalid: list[int] = []
-        for row, texts, kinds in self._cells(frame.filter(open_rows), typed):
-            values, problems = self._decide(texts, kinds)
+        for row, texts, kinds, accepted in verdicts:
+            values, problems = (accepted, []) if accepted is not None else self._judge.decide(texts, kinds)
             if problems:
                 invalid.append(row)
                 told.tell(row, problems, texts)
             else:
                 rescued.append((row, *values))
+        good = good.filter(~left)
         if rescued:
             schema = {ROW: frame.schema[ROW]} | {field.name: dtype_of(field) for field in self._fields}
             good = pl.concat([good, pl.DataFrame(rescued, schema=schema, orient="row")])
@@ -106,59 +99,6 @@ class Checker:
         for (row, cells), of_row in zip(rows, kinds, strict=True):
             yield row, dict(zip(names, cells, strict=True)), {n: known[k] for n, k in zip(names, of_row, strict=True)}
 
-    def _decide(self, texts: Mapping[str, str], kinds: Mapping[str, CellKind]) -> tuple[list[Any], list[_Problem]]:
-        """The values of a row as a frame holds them, or what is wrong with it, by pydantic itself."""
-        given: dict[str, Any] = {}
-        problems: dict[str | None, list[_Problem]] = {}
-        for name, text in texts.items():
-            field = self._by_name[name]
-            try:
-                value = coerce(field, text, kinds.get(name, CellKind.TEXT))
-            except BadCell as bad:
-                problems[name] = [_Problem(field, bad.code, bad.reason)]
-                continue
-            if value is not None or field.nullable:
-                given[name] = value
-        unread = frozenset(problems)
-        made: BaseModel | None = None
-        try:
-            made = self._validator.validate_python(given, by_alias=False, by_name=True)
-        except ValidationError as refused:
-            for where, problem in self._refused(refused):
-                # A cell that could not be read was kept from pydantic: what follows from that is not the user's doing.
-                if not unread or (where is not None and where not in unread):
-                    problems.setdefault(where, []).append(problem)
-        except Exception as broken:
-            if not unread:
-                problems[None] = [_failed(None, broken)]
-        if problems or made is None:
-            return [], [one for name in (*self._by_name, None) for one in problems.get(name, ())]
-        return self._stored(made)
-
-    def _refused(self, refused: ValidationError) -> Iterable[tuple[str | None, _Problem]]:
-        for error in refused.errors(include_url=False, include_input=False):
-            where = error["loc"]
-            field = self._by_name.get(str(where[0])) if where else None
-            code, reason = of_pydantic(error, secret=field is not None and field.secret)
-            inside = ".".join(str(part) for part in where[1:]) if field else ""
-            told = f"{reason} (at {inside})" if inside else reason
-            yield field.name if field else None, _Problem(field, code, told)
-
-    def _stored(self, made: BaseModel) -> tuple[list[Any], list[_Problem]]:
-        values: list[Any] = []
-        problems: list[_Problem] = []
-        for field in self._fields:
-            try:
-                values.append(stored(field.kind, getattr(made, field.name), field.places, field.zone))
-            except (TypeError, ValueError, OverflowError) as broken:
-                problems.append(_failed(field, broken))
-        return values, problems
-
-
-def _failed(field: Field | None, broken: Exception) -> _Problem:
-    detail = type(broken).__name__ if field is None or field.secret else str(broken)
-    return _Problem(field, "check_failed", f"the importer's own check failed: {detail}")
-
 
 class _Told:
     """The errors so far: all counted, the first kept."""
@@ -170,7 +110,7 @@ class _Told:
         self._errors: list[RowError] = []
         self._groups: Counter[tuple[str | None, str]] = Counter()
 
-    def tell(self, row: int, problems: Iterable[_Problem], texts: Mapping[str, str]) -> None:
+    def tell(self, row: int, problems: Iterable[Problem], texts: Mapping[str, str]) -> None:
         for one in problems:
             column = self._header.get(one.field.name, one.field.name) if one.field else None
             self._groups[column, one.code] += 1

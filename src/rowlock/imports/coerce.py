@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from functools import lru_cache
 from typing import Any
 
 from rowlock.imports.fields import Field
@@ -97,13 +98,19 @@ def _float(text: str, formats: Formats, cell: CellKind) -> float:
 
 
 def _boolean(text: str, formats: Formats, cell: CellKind) -> bool:
+    yes, no = _words(formats.true_words), _words(formats.false_words)
     word = text.casefold()
-    if word in {one.casefold() for one in formats.true_words}:
+    if word in yes:
         return True
-    if word in {one.casefold() for one in formats.false_words}:
+    if word in no:
         return False
     words = ", ".join((*formats.true_words, *formats.false_words))
     raise BadCell("not_a_yes_no", f"is not one of {words}")
+
+
+@lru_cache(maxsize=256)
+def _words(words: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(word.casefold() for word in words)
 
 
 def _date(text: str, formats: Formats, cell: CellKind) -> Any:

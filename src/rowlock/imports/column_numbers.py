@@ -61,7 +61,8 @@ def _canonical_pattern(field: Field) -> str:
     whole = 300
     if field.digits is not None:
         whole = max(field.digits - (field.places or 0), 0)
-    ahead = f"-?[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
+    sign = "" if field.ge == "0" else "-?"
+    ahead = f"{sign}[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
     if field.places is None:
         return f"^(?:{ahead}|0)(?:\\.[0-9]{{0,300}}[1-9])?$" if ahead else r"^0$"
     behind = rf"\.[0-9]{{{field.places}}}" if field.places else ""
@@ -93,10 +94,8 @@ def _canonical(text: pl.Series, places: int | None) -> pl.Series:
 
 def _bounded(field: Field, text: pl.Series) -> pl.Series:
     bounds = {name: getattr(field, name) for name in ("ge", "gt", "le", "lt") if getattr(field, name) is not None}
-    if not bounds:
+    if not bounds or bounds == {"ge": "0"}:  # the pattern has seen to zero
         return pl.repeat(True, len(text), dtype=pl.Boolean, eager=True)
-    if bounds == {"ge": "0"}:
-        return ~text.str.starts_with("-").fill_null(True)
     # Rounding keeps the order: a floating number beyond the bound means a decimal beyond it. One that is equal
     # says so only where both are short enough to be exact.
     near = text.cast(pl.Float64, strict=False)

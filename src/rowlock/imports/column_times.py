@@ -22,7 +22,7 @@ Column = tuple[pl.Series, pl.Series]
 
 def dates(field: Field, text: pl.Series, formats: Formats, *, first: bool, limits: bool = True) -> Column:
     """Days: ISO at first, then in the declared orders and as spreadsheets number them."""
-    values = text.str.to_date("%Y-%m-%d", strict=False)
+    values = text.str.to_date("%Y-%m-%d", strict=False, cache=False)
     ok = text.str.contains(_ISO_DATE) & values.is_not_null()
     if not first:
         for way in written_dates(formats)[1:]:
@@ -31,7 +31,7 @@ def dates(field: Field, text: pl.Series, formats: Formats, *, first: bool, limit
             fits = ~ok & text.str.contains(f"^{_bare(way.pattern)}$")
             if fits.any():
                 where = fits.arg_true()
-                found = text.gather(where).str.to_date(way.strptime, strict=False)
+                found = text.gather(where).str.to_date(way.strptime, strict=False, cache=False)
                 values, ok = values.scatter(where, found), ok.scatter(where, found.is_not_null() & _modern(found))
         if formats.excel_serials:
             where = (~ok & text.str.contains("^[1-9][0-9]{1,6}$")).arg_true()
@@ -66,6 +66,7 @@ def datetimes(field: Field, text: pl.Series, formats: Formats, *, first: bool) -
                     made = read.gather(where).str.to_datetime(
                         f"{way.strptime}{separator}{code}{zone_code}",
                         strict=False,
+                        cache=False,
                         time_unit="us",
                         time_zone="UTC" if zone else None,
                     )
@@ -83,12 +84,12 @@ def datetimes(field: Field, text: pl.Series, formats: Formats, *, first: bool) -
 
 def times(text: pl.Series) -> Column:
     """Times of day, with minutes at least."""
-    values = text.str.to_time("%H:%M:%S%.f", strict=False)
+    values = text.str.to_time("%H:%M:%S%.f", strict=False, cache=False)
     ok = text.str.contains(f"^{_HOURS}:[0-5][0-9](?:\\.[0-9]{{1,6}})?$") & values.is_not_null()
     if not ok.all():
         where = (~ok & text.str.contains(f"^{_HOURS}$")).arg_true()
         if len(where):
-            values = values.scatter(where, text.gather(where).str.to_time("%H:%M", strict=False))
+            values = values.scatter(where, text.gather(where).str.to_time("%H:%M", strict=False, cache=False))
             ok = ok.scatter(where, True)
     return values, ok.fill_null(False)
 

@@ -6,6 +6,7 @@ import json
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
@@ -71,7 +72,11 @@ def column_of(field: Field) -> Column:
 
 def dump(fields: Sequence[Field]) -> str:
     """The fields as JSON."""
-    return json.dumps([asdict(one) | {"formats": dump_formats(one.formats)} for one in fields], ensure_ascii=False)
+    return json.dumps([_plain(one) for one in fields], ensure_ascii=False)
+
+
+def _plain(one: Field) -> dict[str, Any]:
+    return asdict(one) | {"formats": dump_formats(one.formats)}
 
 
 def load(text: str) -> list[Field]:

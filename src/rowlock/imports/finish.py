@@ -129,7 +129,7 @@ async def _preview(store: Store, record: ImportRecord) -> dict[str, Any]:
         changed.update(notes.get("changed", {}))
         sample += notes.get("sample", [])
     sample.sort(key=lambda change: change["row"])
-    return {"changed": dict(changed), "sample": sample[:SAMPLE_ROWS]}
+    return {"changed": {name: count for name, count in changed.items() if count}, "sample": sample[:SAMPLE_ROWS]}
 
 
 def _sum(first: Counts, second: Counts) -> Counts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 DateOrder = Literal["day_first", "month_first", "year_first"]
@@ -33,6 +33,7 @@ class Formats:
     blank_words: tuple[str, ...] = ()  # texts that mean an empty cell, as they are written: N/A, -
     strip: bool = True  # blanks around a cell do not count; a no-break space is one
     currency: tuple[str, ...] = ()  # signs that may stand before or behind a number: €, EUR
+    _hash: int = field(default=0, init=False, repr=False, compare=False)  # patterns are looked up by it for each cell
 
     def __post_init__(self) -> None:
         for name in ("dates", "true_words", "false_words", "blank_words", "currency"):
@@ -53,10 +54,15 @@ class Formats:
         both = {word.casefold() for word in self.true_words} & {word.casefold() for word in self.false_words}
         if both:
             raise ValueError(f"a word cannot mean both yes and no: {', '.join(sorted(both))}")
-        if any(
-            not sign or sign.strip() != sign or any(c in "0123456789+-.,eE" for c in sign) for sign in self.currency
-        ):
-            raise ValueError("a currency sign is a text without digits, blanks around it, or + - . , e")
+        if any(sign.strip() != sign or not sign or set(sign) & set("0123456789+-") for sign in self.currency):
+            raise ValueError("a currency sign has no digits, plus, minus or blanks around it")
+        object.__setattr__(self, "_hash", hash(tuple(getattr(self, name) for name in _NAMES)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+_NAMES = tuple(one.name for one in fields(Formats) if one.init)
 
 
 def dump_formats(formats: Formats) -> dict[str, Any]:
@@ -64,13 +70,13 @@ def dump_formats(formats: Formats) -> dict[str, Any]:
     default = Formats()
     return {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(formats).items()
-        if value != getattr(default, name)
+        for name in _NAMES
+        if (value := getattr(formats, name)) != getattr(default, name)
     }
 
 
 def load_formats(data: dict[str, Any]) -> Formats:
     """The formats that `dump_formats` wrote; a name that is none of theirs is an error."""
-    if unknown := set(data) - {one.name for one in fields(Formats)}:
+    if unknown := set(data) - set(_NAMES):
         raise ValueError(f"formats have no {', '.join(sorted(unknown))}")
     return Formats(**data)

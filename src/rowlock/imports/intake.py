@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,8 +18,7 @@ from rowlock.imports.jobs import ImportJobs, upload_folder
 from rowlock.imports.signature import clean_name
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.blobs import Blobs
-from rowlock.storage.imports import Added, NewImport
-from rowlock.storage.records import JobId
+from rowlock.storage.imports import Added, ImportId, NewImport
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -65,26 +65,28 @@ class Intake:
         file_name: str,
         about: About,
         seen: Callable[[int], None] = lambda _: None,
+        import_id: ImportId | None = None,
     ) -> Added:
         """Take a whole file from a stream and record its import; see `add`."""
         about.check()
         async with self.open(file_name) as incoming:
             self.importer(about, incoming.name)
-            return await self.add(await upload.receive(chunks, incoming, seen), about)
+            return await self.add(await upload.receive(chunks, incoming, seen), about, import_id)
 
     async def receive_file(self, path: Path, about: About, seen: Callable[[int], None] = lambda _: None) -> Added:
         """Take a file that is here; it stays where it is."""
         return await self.receive(upload.read_file(path), path.name, about, seen)
 
-    async def receive_named(self, name: str, about: About) -> Added:
+    async def receive_named(self, name: str, about: About, import_id: ImportId | None = None) -> Added:
         """Take a file from the import folder, and from nowhere else; it stays there."""
-        return await self.receive(upload.read_file(folder.find(self._app.settings.import_folder, name)), name, about)
+        path = folder.find(self._app.settings.import_folder, name)
+        return await self.receive(upload.read_file(path), name, about, import_id=import_id)
 
-    async def add(self, received: upload.Received, about: About) -> Added:
+    async def add(self, received: upload.Received, about: About, import_id: ImportId | None = None) -> Added:
         """Record an import of this file with its parent job, both or none; raises DuplicateImport."""
         about.check()
         found, sheet = self.importer(about, received.name)
-        import_id = uuid7()
+        import_id = import_id or uuid7()
         path = f"{upload_folder(import_id)}/source.{received.kind.value}"
         new = NewImport(
             id=import_id,
@@ -142,14 +144,14 @@ class Intake:
     async def sweep(self, limit: int = 1_000) -> int:
         """Remove what nobody will come back for, and count it: files half received, and those without an import."""
         count = await self.blobs.sweep_scratch(_STALE_SECONDS)
-        now = (await self._app.store.now()).timestamp()
+        now = time.time()  # as ids are made; a day is more than clocks differ
         for name in (await self.blobs.folders(upload_folder("").rstrip("/")))[:limit]:
             if is_uuid(name) and now - _made_at(name) > _STALE_SECONDS and not await self._app.store.get_import(name):
                 count += await self.blobs.delete(upload_folder(name))
         return count
 
 
-def _made_at(import_id: JobId) -> float:
+def _made_at(import_id: ImportId) -> float:
     """When an id was made, in seconds: it begins with that."""
     return int(import_id.replace("-", "")[:12], 16) / 1_000
 

@@ -129,7 +129,8 @@ class Ledger:
         if self._declared.importer.partition is not None or not key or self.meta["chunkCount"] == 1:
             return
         assert self._keys is not None
-        if not frame.select(ROW, *key).sort(ROW).equals(self._keys.select(ROW, *key).sort(ROW)):
+        before = self._keys.select(ROW, *key).join(frame.select(ROW), on=ROW, how="semi")
+        if not frame.select(ROW, *key).sort(ROW).equals(before.sort(ROW)):
             raise ImportFault(
                 f"importer {self._declared.name!r}: a hook changes the key ({', '.join(key)}); declare partition=, the "
                 f"columns of the file whose equal values belong to the same key"

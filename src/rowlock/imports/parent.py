@@ -44,7 +44,7 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
     try:
         if declared is None:
             raise FileRefused(f"no importer {record.type!r} is declared in this application", code="unknown_import_type")
-        direct = await _ready_table(shop, declared)
+        direct = await _fitting_table(shop, declared)
         folder = f"{upload_folder(record.id)}/{job.lease}"
         found = await _read(shop, declared, record, folder)
         return await _record(shop, job, declared, record, found, folder, direct)
@@ -60,16 +60,13 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
         return {}
 
 
-async def _ready_table(shop: Workshop, declared: ImportType) -> bool:
-    """Create the table where that is wanted, and check it; whether it is empty."""
+async def _fitting_table(shop: Workshop, declared: ImportType) -> bool:
+    """Whether the table is empty; raises FileRefused where it does not fit, or is missing and not to be created."""
     async with shop.engine.store.transaction() as transaction:
         table = await transaction.table(declared.into)
-        if table is None and declared.create:
-            await transaction.create_table(declared.into, declared.columns, declared.key)
-            table = await transaction.table(declared.into)
+    if table is not None or not declared.create:
         check_table(declared, table)
-        assert table is not None
-        return table.empty
+    return table is None or table.empty
 
 
 async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, folder: str) -> Found:
@@ -135,6 +132,8 @@ async def _record(
                 await declared.importer.prepare(run)
                 raise _Undone
     async with job.transaction() as tx:
+        if declared.create and await tx.store.table(declared.into) is None:
+            await tx.store.create_table(declared.into, declared.columns, declared.key)
         if not run.dry_run:
             run._transaction = tx.store
             await declared.importer.prepare(run)
@@ -144,6 +143,7 @@ async def _record(
                 await tx.store.create_table(staged, [*declared.columns, ROW_COLUMN], ())
             elif declared.mode is Mode.REPLACE:
                 await tx.store.wipe(declared.into, run.fixed)
+        run.check()
         meta = _meta(declared, found, folder) | {"values": run.values, "direct": direct, "staged": staged}
         jobs = [shop.jobs.chunk(declared, record.id, record.company_id, i, count, folder) for i in range(count)]
         planned = [PlannedChunk(new, chunk.rows) for new, chunk in zip(jobs, found.chunks, strict=True)]

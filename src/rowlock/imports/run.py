@@ -88,6 +88,10 @@ class Run:
             sample=SAMPLE_ROWS if self.dry_run else 0,
         )
 
+    def check(self) -> None:
+        """Raise where the chunks of this import would."""
+        _ = self.fixed
+
     @property
     def fixed(self) -> dict[str, Any]:
         """The columns that have the same value in all rows."""

@@ -42,9 +42,11 @@ class Splitter:
         """Append rows as they come, to a chunk until it is large enough, then to the next."""
         if frame.is_empty():
             return
-        if not self._files or (self._files[-1].size_bytes >= self._chunk_bytes and len(self._files) < self._count):
-            self._open()
-        self._files[-1].write(frame)
+        rows_at_once = max(1, int(self._chunk_bytes * frame.height / frame.estimated_size()))
+        for piece in frame.iter_slices(rows_at_once):
+            if not self._files or (self._files[-1].size_bytes >= self._chunk_bytes and len(self._files) < self._count):
+                self._open()
+            self._files[-1].write(piece)
 
     def add_by_hash(self, frame: pl.DataFrame, key: pl.Series) -> None:
         """Append rows, each to the chunk that the hash of its key says."""

@@ -10,13 +10,15 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from rowlock.errors import DuplicateImport, ImportNotFound
+from rowlock.errors import DuplicateImport, ImportNotFound, UnknownImportType
+from rowlock.imports.intake import About
 from rowlock.shapes import Shape
 from rowlock.web import import_replies as replies
 from rowlock.web import models
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.jobs import CursorQuery, LimitQuery
+from rowlock.web.once import reserved
 from rowlock.web.openapi import NOT_MODIFIED, fails
 from rowlock.web.posted import Posted
 from rowlock.web.problem import Problem, problem_of
@@ -40,19 +42,24 @@ _ROW_MAX = 2**31 - 1
 )
 async def import_named(request: Request, caller: Operator, given: models.ImportNamedGiven) -> Response:
     """A workbook or a CSV file, by its name; it stays there. See the uploads for what is answered."""
-    options = {"type": given.type, "sheet": given.sheet_name, "user_id": caller.token.id}
     try:
-        added = await caller.desk.import_named(
-            given.filename,
-            **options,
-            company_id=given.company_id,
-            project_id=given.project_id,
-            force=given.force,
-            dry_run=given.dry_run,
-        )
+        added = await caller.desk.arrivals.named(given.filename, about(caller, given), reserved(request))
     except DuplicateImport as error:
         raise await duplicate(caller, error) from None
     return accepted(request, added)
+
+
+def about(caller: Caller, given: models.ImportOptions) -> About:
+    """What is said about a file, and who says it."""
+    return About(
+        given.type,
+        given.sheet_name,
+        given.company_id,
+        given.project_id,
+        caller.token.id,
+        given.force,
+        given.dry_run,
+    )
 
 
 def accepted(request: Request, added: Shape) -> Response:
@@ -175,7 +182,11 @@ async def import_types(request: Request, caller: Viewer) -> Response:
     summary="Download an empty file with the columns of an import type",
 )
 async def import_template(caller: Viewer, name: TypeName) -> Response:
-    return Response(await caller.desk.import_template(name), headers=_attachment("template.csv"))
+    try:
+        template = await caller.desk.import_template(name)
+    except UnknownImportType as error:
+        raise Problem("not_found", str(error)) from None
+    return Response(template, headers=_attachment("template.csv"))
 
 
 def _attachment(file_name: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from rowlock.web import models
 from rowlock.web.body import FORM_BYTES, UPLOADS, ClientGone
 from rowlock.web.form import FileBegins, FileEnds, Text, boundary_of, events
 from rowlock.web.guard import Caller, Operator, path_of
-from rowlock.web.imports import accepted, duplicate
+from rowlock.web.imports import about, accepted, duplicate
 from rowlock.web.openapi import fails
 from rowlock.web.problem import Problem
 
@@ -116,7 +116,7 @@ class _Upload:
             else:
                 received, texts = await self._form(stack, boundary)
             async with asyncio.timeout(self._settings.http_request_seconds):
-                return await self._caller.desk.import_received(received, self._about(texts))
+                return await self._caller.desk.arrivals.received(received, self._about(texts))
 
     async def _raw(self, stack: AsyncExitStack) -> Received:
         if self._asked.filename is None:
@@ -149,7 +149,7 @@ class _Upload:
 
     async def _incoming(self, stack: AsyncExitStack, name: str, media_type: str, texts: dict[str, str]) -> Incoming:
         """A place for the file, if its name and media type are of this address."""
-        incoming = self._caller.desk.incoming(name, self._about(texts))
+        incoming = self._caller.desk.arrivals.incoming(name, self._about(texts))
         if incoming.kind.family != self._family:
             raise FileRefused(
                 f"{incoming.name}: this address takes {self._family} files; send it to "
@@ -172,8 +172,7 @@ class _Upload:
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             raise RequestValidationError([{**item, "loc": ("form", *item["loc"])} for item in found]) from None
-        user = self._caller.token.id
-        return About(said.type, said.sheet_name, said.company_id, said.project_id, user, said.force, said.dry_run)
+        return about(self._caller, said)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes, as long as it comes: slow is fine, silence is not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
+from itertools import product
 
 from rowlock.cli.samples.workbook import Cell
 
@@ -53,25 +54,33 @@ def mixed(seed: int, number: int) -> int:
 
 
 def customers(seed: int, first: int, count: int) -> Iterator[list[str]]:
+    """Customers, as office people write them: most one way, some another."""
+    # There may be millions of them: what can be is made before.
+    people = [
+        (f"{_ascii(given)}.{_ascii(family)}.", f"{family}, {given}" if place % 8 == 0 else f"{given} {family}")
+        for place, (given, family) in enumerate(product(_FIRST, _LAST))
+    ]
     days = [date.fromordinal(_DAY + day) for day in range(900)]
-    # As office people write them: most one way, some another.
     since = [f"{day:%m/%d/%Y}" if place % 7 == 0 else day.isoformat() for place, day in enumerate(days)]
+    phones = ["", *(f"+1 555 {number:04}" for number in range(10_000))]
+    streets = [f"{number} Main Street" for number in range(1, 201)]
+    limits = [f"{limit:,}" for limit in range(50_000)]
+    cents = [f".{cents:02}" for cents in range(100)]
     for number in range(first, first + count):
         bits = mixed(seed, number)
-        given, family = _FIRST[bits % 12], _LAST[(bits >> 8) % 11]
-        city, postcode, country = _CITY[(bits >> 16) % 7]
-        limit = (bits >> 20) % 5_000_000
+        start, name = people[bits % 132]
+        city, postcode, country = _CITY[(bits >> 8) % 7]
         yield [
-            f"{_ascii(given)}.{_ascii(family)}.{number}@{_MAIL[(bits >> 43) & 3]}",
-            f"{family}, {given}" if bits & 0x1C00 == 0 else f"{given} {family}",
-            f"+1 555 {(bits >> 32) % 10_000:04}" if bits & 0x300000 else "",
-            f"{(bits >> 36) % 200 + 1} Main Street",
+            f"{start}{number}@{_MAIL[(bits >> 11) & 3]}",
+            name,
+            phones[(bits >> 13) % 10_001],
+            streets[(bits >> 27) % 200],
             city,
             postcode,
             country,
-            "" if limit % 9 == 0 else f"{limit // 100:,}.{limit % 100:02}",
-            ("yes", "no", "", "Yes")[(bits >> 48) & 3],
-            since[(bits >> 50) % 900],
+            limits[(bits >> 35) % 50_000] + cents[(bits >> 51) % 100] if bits & 0x1C0000000000000 else "",
+            ("yes", "no", "", "Yes")[(bits >> 58) & 3],
+            since[(bits >> 40) % 900],
         ]
 
 

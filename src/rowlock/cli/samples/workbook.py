@@ -99,11 +99,14 @@ def _parts(sheets: Sequence[Sheet]) -> Iterator[tuple[str, str]]:
         f'<Override PartName="/xl/worksheets/sheet{number}.xml" ContentType="{_KIND}.worksheet+xml"/>'
         for number in numbers
     )
-    yield "[Content_Types].xml", (
-        f'{_HEAD}<Types xmlns="{_PACKAGE}/content-types">'
-        f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{_KIND}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/styles.xml" ContentType="{_KIND}.styles+xml"/>{types}</Types>'
+    yield (
+        "[Content_Types].xml",
+        (
+            f'{_HEAD}<Types xmlns="{_PACKAGE}/content-types">'
+            f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+            f'<Override PartName="/xl/workbook.xml" ContentType="{_KIND}.sheet.main+xml"/>'
+            f'<Override PartName="/xl/styles.xml" ContentType="{_KIND}.styles+xml"/>{types}</Types>'
+        ),
     )
     yield "_rels/.rels", _relations([("officeDocument", "xl/workbook.xml")])
     named = "".join(
@@ -116,13 +119,17 @@ def _parts(sheets: Sequence[Sheet]) -> Iterator[tuple[str, str]]:
     )
     targets = [("worksheet", f"worksheets/sheet{number}.xml") for number in numbers]
     yield "xl/_rels/workbook.xml.rels", _relations([*targets, ("styles", "styles.xml")])
-    yield "xl/styles.xml", (
-        f'{_HEAD}<styleSheet xmlns="{_MAIN}"><fonts count="1"><font/></fonts>'
-        '<fills count="2"><fill><patternFill patternType="none"/></fill>'
-        '<fill><patternFill patternType="gray125"/></fill></fills><borders count="1"><border/></borders>'
-        '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs>'
-        '<cellXfs count="2"><xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
-        '<xf numFmtId="14" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/></cellXfs></styleSheet>'
+    yield (
+        "xl/styles.xml",
+        (
+            f'{_HEAD}<styleSheet xmlns="{_MAIN}"><fonts count="1"><font/></fonts>'
+            '<fills count="2"><fill><patternFill patternType="none"/></fill>'
+            '<fill><patternFill patternType="gray125"/></fill></fills><borders count="1"><border/></borders>'
+            '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs>'
+            '<cellXfs count="2"><xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
+            '<xf numFmtId="14" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/></cellXfs>'
+            '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>'
+        ),
     )
 
 

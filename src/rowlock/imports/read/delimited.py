@@ -84,7 +84,7 @@ class DelimitedFile:
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
         """The rows below the header row, blank ones left out, `width` cells each."""
         self._refuse_wide(width)
-        shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max)
+        shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max, self._encoding.clean)
         table = Table(shape, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
         blocks, tail, final = self._blocks(width), b"", False
         while not final:
@@ -106,9 +106,10 @@ class DelimitedFile:
 
     def _bounded(self, cells: tuple[str, ...]) -> tuple[str, ...]:
         """Without the blank cells at the end that only make the row too wide."""
-        while len(cells) > self._limits.columns_max and not cells[-1].strip():
-            cells = cells[:-1]
-        return cells
+        keep = len(cells)
+        while keep > self._limits.columns_max and not cells[keep - 1].strip():
+            keep -= 1
+        return cells[:keep]
 
     def _refuse_wide(self, width: int) -> None:
         if width > self._limits.columns_max:

@@ -39,8 +39,10 @@ def quote_word(dialect: Dialect) -> str:
 def find_dialect(sample: bytes, *, given: bytes = b"", tabs: bool = False, limits: ReadLimits) -> Dialect:
     """The dialect of the sample; `given` is a declared delimiter, `tabs` means that the file's name promises tabs."""
     views = [_view(sample, delimiter, limits) for delimiter in ([given] if given else _DELIMITERS)]
-    best = max(views, key=lambda view: view.score * (2 if tabs and view.dialect.delimiter == b"\t" else 1))
-    if given or not best.one_column:
+    promised = [view for view in views if tabs and view.dialect.delimiter == b"\t" and view.even >= 0.5]
+    blank = [view for view in views if not view.records and not view.faults]
+    best = max(promised or blank or views, key=lambda view: view.score)
+    if given or promised or blank or not best.one_column:
         return best.dialect
     return _view(sample, b"", limits).dialect
 
@@ -116,7 +118,7 @@ def _view(sample: bytes, delimiter: bytes, limits: ReadLimits) -> _View:
         view = _read(sample, replace(best.dialect, spaces=True), limits)
         if view.faults <= best.faults and view.even >= best.even:
             best = view
-    if best.faults and not re.search(start + rb'"(?:[^"\r\n]|"")*"' + end, sample):
+    if best.faults and delimiter in (b"\t", b"|") and not re.search(start + rb'"(?:[^"\r\n]|"")*"' + end, sample):
         view = _read(sample, replace(best.dialect, quote=b""), limits)
         if view.faults < best.faults and view.even == 1.0:
             best = view
@@ -137,7 +139,7 @@ def _read(sample: bytes, dialect: Dialect, limits: ReadLimits) -> _View:
         record = reader.read(sample, at, line=1, width=None, final=True)
         assert record is not None  # nothing is waited for
         at = record.end
-        if record.fault:
+        if record.fault and record.fault[0] != "record_too_long":
             faults += 1
         elif any(cell.strip() for cell in record.cells):
             records.append(record.cells)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -25,6 +25,7 @@ class Encoding:
     name: str
     codec: str
     bom: bytes = b""
+    clean: bool = False  # every byte of the file was looked at, and none is broken
 
 
 UTF8 = Encoding("UTF-8", "utf-8")
@@ -73,7 +74,7 @@ def narrow_encoding(pieces: Iterator[bytes]) -> Encoding:
             broken += len(_ESCAPED.findall(text))
             if broken > _BROKEN_MAX and broken > valid:
                 break
-    return UTF8 if valid >= broken else WINDOWS
+    return replace(UTF8, clean=not broken) if valid >= broken else WINDOWS
 
 
 def as_utf8(pieces: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ class Shape:
     line_end: bytes  # LF, with or without CR before it, or CR
     width: int
     cell_chars_max: int
+    clean: bool = False  # all of it is known to be UTF-8
 
     @property
     def columns(self) -> list[str]:
@@ -49,7 +50,7 @@ class Lines:
 def find_lines(data: bytes, shape: Shape) -> Lines | None:
     """The lines of the block; nothing where some of it is not UTF-8."""
     try:
-        if not data.isascii():
+        if not shape.clean and not data.isascii():
             data.decode()
     except UnicodeDecodeError:
         return None
@@ -74,14 +75,14 @@ def cells(lines: Lines, regular: pl.Series, data: bytes, shape: Shape) -> pl.Dat
     whole = regular.all()
     text = lines.text if whole else lines.text.filter(regular)
     quote = shape.dialect.quote.decode()
-    if shape.width == 1 or not shape.dialect.delimiter:
+    if not len(text):
+        return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
+    if shape.width == 1:
         return text.to_frame("c0")
     if whole and shape.line_end == b"\n":
         packed = data.replace(b"\r\n", b"\n") if b"\r" in data else data
     else:
         packed = text.str.join("\n").item().encode()
-    if not len(text):
-        return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
     try:
         frame = pl.read_csv(
             packed,
@@ -113,7 +114,7 @@ def _regular(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
     if not quote or shape.dialect.quote not in data:
         return regular
     quoted = text.str.contains(quote, literal=True)
-    if shape.width == 1:
+    if shape.width == 1 or not delimiter:
         return regular & ~quoted
     at = quoted.arg_true()
     return regular.scatter(at, text.gather(at).str.contains(shape.pattern)) if len(at) else regular

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from rowlock.imports.read.limits import ReadLimits
 
 QUOTED_LINES_MAX = 100
+_SHOWN_BYTES = 64 << 10
 CELLS_MAX = 16_384  # as many as a spreadsheet has; more are counted as this many
 
 BREAK = re.compile(rb"\r\n|\r|\n")
@@ -70,16 +71,19 @@ class RecordReader:
             return None
         stop = first.start() if first else len(data)
         if stop - start >= self.record_bytes_max:
-            return _faulty(
-                [], first, len(data), 1, "record_too_long", f"line {line} has more than {self.record_bytes_max:,} bytes"
-            )
+            shown = self._simple(data[start : start + _SHOWN_BYTES], first, len(data)).cells
+            reason = f"line {line} has more than {self.record_bytes_max:,} bytes"
+            return _faulty(shown, first, len(data), 1, "record_too_long", reason)
         text = data[start:stop]
         if not any(special in text for special in self._special):
             return self._simple(text, first, len(data))
         return self._full(data, start, line=line, width=width, final=final)
 
     def _simple(self, text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
-        cells = text.split(self.dialect.delimiter, self._cells_max) if self.dialect.delimiter else [text]
+        delimiter = self.dialect.delimiter
+        cells = text.split(delimiter, self._cells_max) if delimiter else [text]
+        if len(cells) > self._cells_max and not cells[-1].strip(delimiter + b" "):
+            del cells[-1]
         return Record(cells, end.end() if end else length, ended=end is not None)
 
     def _full(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:

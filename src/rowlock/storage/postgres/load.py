@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from rowlock.errors import ImportFault
+from rowlock.storage.chunk import in_key_order
 from rowlock.storage.postgres.connection import own_words
 from rowlock.storage.postgres.put import Put
 from rowlock.storage.postgres.refuse import refused, rows_fault
 from rowlock.storage.postgres.rehearse import rehearsed
 from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted
-from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, in_key_order
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
@@ -110,7 +111,7 @@ class Loading:
         names = [column.name for column in load.columns]
         try:
             async with self.connection.transaction():
-                return await copy(self.connection, shape.schema, shape.name, names, frame.select(names))
+                return await copy(self.connection, shape.schema, shape.name, names, frame.drop("row"))
         except asyncpg.FeatureNotSupportedError:
             return None  # a table whose rows are guarded by policies takes no COPY
         except asyncpg.PostgresError as error:

@@ -29,10 +29,13 @@ UNIQUE_TRIES = 3
 Part = Callable[[str], Awaitable[tuple[int, list[Refused]]]]
 """Does its work for the staged rows that a condition names; how many rows it wrote, and whose keys were there."""
 
-_SETTINGS = "SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin'), current_setting('work_mem')"
+_SETTINGS = (
+    "SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin'), current_setting('work_mem')"
+)
 _LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL work_mem = '32MB'"
 _SET_AGAIN = """
-SELECT set_config('enable_hashjoin', $1, true), set_config('enable_mergejoin', $2, true), set_config('work_mem', $3, true)
+SELECT set_config('enable_hashjoin', $1, true), set_config('enable_mergejoin', $2, true),
+    set_config('work_mem', $3, true)
 """
 
 
@@ -123,7 +126,7 @@ class Put:
             exist = await self._existing(where)
             await self._stage.remove(exist)
         if self.updates:
-            where += f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})"  # noqa: S608 - quoted
+            where += f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})"
         names = ", ".join(map(quoted, self._stage.names))
         values = ", ".join(f"s.{own}" for own in self._stage.own)
         done = await self._run(

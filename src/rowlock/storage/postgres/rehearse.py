@@ -71,7 +71,8 @@ async def _sample(
     differs = " OR ".join(put.differs.values()) if put.updates and put.differs else "FALSE"
     rows = await connection.fetch(
         f"SELECT s.n, t.tableoid IS NOT NULL, {old}, {new} FROM {stage.sql} s"  # noqa: S608 - quoted
-        f" LEFT JOIN {shape.sql} t ON {same} WHERE t.tableoid IS NULL OR {differs} ORDER BY s.n LIMIT {int(load.sample)}",
+        f" LEFT JOIN {shape.sql} t ON {same} WHERE t.tableoid IS NULL OR {differs}"
+        f" ORDER BY s.n LIMIT {int(load.sample)}",
         timeout=LOAD_SECONDS,
     )
     return [_change(tuple(row), stage.names, shape, numbers) for row in rows]

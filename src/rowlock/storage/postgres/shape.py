@@ -137,9 +137,7 @@ async def found(connection: Any, name: str) -> FoundTable | None:
 
 def creation(name: str, columns: Sequence[Column], key: Sequence[str]) -> str:
     """The statement that creates a table."""
-    parts = [
-        f"{quoted(column.name)} {_type(column)}{'' if column.nullable else ' NOT NULL'}" for column in columns
-    ]
+    parts = [f"{quoted(column.name)} {_type(column)}{'' if column.nullable else ' NOT NULL'}" for column in columns]
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
     return f"CREATE TABLE IF NOT EXISTS {place(name)} ({', '.join(parts)})"

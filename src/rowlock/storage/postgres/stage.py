@@ -32,11 +32,6 @@ _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _numbers = count(1)
 
 
-def in_key_order(load: Load, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows by key: two loads of the same keys wait for each other, and never both at once."""
-    return frame.sort(list(load.key)) if load.key else frame
-
-
 async def copy(
     connection: Any, schema: str, table: str, columns: Sequence[str], frame: pl.DataFrame, slice_rows: int = SLICE_ROWS
 ) -> int:
@@ -74,7 +69,7 @@ class Stage:
         import polars as pl
 
         numbers = frame["row"]
-        frame = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"), *self.names)
+        frame = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"), *self.own)
         begin, end, slice_rows = 0, len(frame), SLICE_ROWS
         while begin < end:
             bad = await self._copy(frame[begin:end], slice_rows)

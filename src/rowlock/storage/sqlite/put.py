@@ -60,7 +60,7 @@ class Put:
         statement = f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets}) VALUES ({marks})"  # noqa: S608 - quoted
         try:
             with savepoint(self._connection):
-                for rows in _rows(frame.select(self.names)):
+                for rows in _rows(frame.drop("row")):
                     self._connection.executemany(statement, rows)
         except ROWS_FAULT:
             return None
@@ -72,7 +72,7 @@ class Put:
         with self._stage():
             marks = ", ".join("?" * len(self.names))
             statement = f"INSERT INTO {STAGE} ({', '.join(self._own)}) VALUES ({marks})"  # noqa: S608 - own names
-            for rows in _rows(frame.select(self.names)):
+            for rows in _rows(frame.drop("row")):
                 self._connection.executemany(statement, rows)
             self.rows = len(frame)
             yield
@@ -101,18 +101,104 @@ class Put:
 
     def all(self, numbers: Sequence[int], refusals: Refusals) -> Loaded:
         """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
-        exist = self.existing()
-        if not self.updates:
-            refusals.add(*(key_exists(self.load, numbers[place]) for place in exist))
-        inserted = self._tried(self._insert, numbers, refusals) if len(exist) < self.rows else 0
-        updated = self._tried(self._update, numbers, refusals) if exist and self.updates and self.differs else 0
+        if self.load.key and not self.updates:
+            refusals.add(*(key_exists(self.load, numbers[place]) for place in self._existing()))
+        updated = self._tried(self._update(), numbers, refusals) if self.updates and self.differs else 0
+        inserted = self._tried(self._insert(), numbers, refusals)
         unchanged = self.rows - inserted - updated - len(refusals.rows)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
 
     def all_or_none(self) -> Loaded:
-        exist = self.existing()
-        if exist and not self.updates:
+        """Put every staged row, or raise what one of them is refused for."""
+        if self.load.key and not self.updates and (exist := self._existing()):
             raise ImportFault(f"{len(exist)} rows have a key that {self.load.table} has already; none was kept")
+        updated = self._run(self._update()) if self.updates and self.differs else 0
         inserted = self._run(self._insert())
-        updated = self._run(self._update()) if exist and self.differs else 0
         return Loaded(inserted, updated, self.rows - inserted - updated)
+
+    def _tried(self, statement: str, numbers: Sequence[int], refusals: Refusals) -> int:
+        """Run a statement for all staged rows at once, or, where the table refuses some, for each by itself."""
+        try:
+            with savepoint(self._connection):
+                return self._run(statement)
+        except ROWS_FAULT:
+            if not self._connection.in_transaction:
+                raise  # a trigger has rolled everything back
+        done = 0
+        places = [row[0] for row in self._connection.execute(f"SELECT rowid FROM {STAGE} ORDER BY rowid")]  # noqa: S608
+        for place in places:
+            try:
+                self._connection.execute(f"{statement} AND s.rowid = ?", (place,))
+                done += self._connection.changes()
+            except ROWS_FAULT as error:
+                if not self._connection.in_transaction:
+                    raise
+                refusals.add(refused(error, numbers[place - 1]))
+                self._connection.execute(f"DELETE FROM {STAGE} WHERE rowid = ?", (place,))  # noqa: S608 - own name
+        return done
+
+    def _existing(self) -> list[int]:
+        rows = self._connection.execute(
+            f"SELECT s.rowid - 1 FROM {STAGE} s CROSS JOIN {self.shape.sql} t WHERE {self.same_key}"  # noqa: S608
+        )
+        return [row[0] for row in rows.fetchall()]
+
+    # OR ABORT: not what the table itself may say, to ignore a row or to replace another.
+
+    def _insert(self) -> str:
+        there = f"EXISTS (SELECT 1 FROM {self.shape.sql} t WHERE {self.same_key})" if self.load.key else "FALSE"  # noqa: S608
+        return (
+            f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets})"  # noqa: S608 - quoted
+            f" SELECT {self._values} FROM {STAGE} s WHERE NOT {there}"
+        )
+
+    def _update(self) -> str:
+        return (
+            f"UPDATE OR ABORT {self.shape.sql} AS t SET {self._set} FROM {STAGE} s"  # noqa: S608 - quoted
+            f" WHERE {self.same_key} AND ({' OR '.join(self.differs.values())})"
+        )
+
+    def _run(self, statement: str) -> int:
+        self._connection.execute(statement)
+        return self._connection.changes()
+
+
+@contextmanager
+def savepoint(connection: apsw.Connection) -> Iterator[None]:
+    """All of the block or none of it."""
+    connection.execute("SAVEPOINT load")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO load; RELEASE load")
+        raise
+    connection.execute("RELEASE load")
+
+
+def _rows(frame: pl.DataFrame) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows as SQLite keeps them: moments as ISO texts."""
+    import polars as pl
+
+    def kept(name: str, kind: pl.DataType) -> pl.Expr:
+        column = pl.col(name)
+        if kind == pl.Date:
+            return column.dt.strftime("%Y-%m-%d")
+        if kind == pl.Time:
+            return column.dt.strftime("%H:%M:%S%.f")
+        if isinstance(kind, pl.Datetime):
+            return column.dt.strftime("%Y-%m-%dT%H:%M:%S%.f" + ("+00:00" if kind.time_zone else ""))
+        return column
+
+    for part in frame.iter_slices(SLICE_ROWS):
+        yield part.select(kept(name, kind) for name, kind in part.schema.items()).rows()
+
+
+def _checked(connection: apsw.Connection, load: Load, names: Sequence[str]) -> Shape:
+    shape = must_have(connection, load.table, names)
+    wanted = {name.lower() for name in load.key}
+    if wanted and wanted not in [{name.lower() for name in key} for key in shape.keys]:
+        raise ImportFault(
+            f"table {load.table} has no unique index on {', '.join(load.key)}: create one, or a primary key"
+        )
+    return shape

@@ -25,7 +25,7 @@ def refused(error: apsw.Error, row: int) -> Refused:
     code = _CODES.get(getattr(error, "extendedresult", 0), "refused")
     if isinstance(error, apsw.MismatchError):
         code = "out_of_range"
-    # "NOT NULL constraint failed: table.column", "CHECK constraint failed: its name or its expression"
+    # Behind these words come table.column, or the name or expression of a rule.
     about = str(error).partition(" constraint failed: ")[2]
     columns = [each.rpartition(".")[2] for each in about.split(", ")] if code in ("not_null", "unique") else []
     column = columns[0] if len(columns) == 1 else None

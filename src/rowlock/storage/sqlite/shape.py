@@ -78,14 +78,18 @@ def shape_of(connection: apsw.Connection, name: str) -> Shape | None:
         what = "a view" if kind == "view" else f"a {kind} table"
         raise ImportFault(f"{name} is {what}: rows are loaded into ordinary tables only")
     rows = connection.execute(_COLUMNS, (table, schema)).fetchall()
-    keys = [_indexed(connection, schema, index) for (index,) in connection.execute(_INDEXES, (table, schema)).fetchall()]
+    keys = [
+        _indexed(connection, schema, index) for (index,) in connection.execute(_INDEXES, (table, schema)).fetchall()
+    ]
     primary = [column for column, _, _, _, pk, _ in rows if pk]
     rowid = len(primary) == 1 and connection.execute(_HAS_ROWID, (table, schema)).fetchone()[0]
     rowid = rowid and any(pk and type.upper() == "INTEGER" for _, type, _, _, pk, _ in rows)
     if primary:
         keys.append(frozenset(primary))
     columns = [
-        FoundColumn(column, type, None if hidden else _kind(type), not filled, bool(default or hidden or (pk and rowid)))
+        FoundColumn(
+            column, type, None if hidden else _kind(type), not filled, bool(default or hidden or (pk and rowid))
+        )
         for column, type, filled, default, pk, hidden in rows
     ]
     return Shape(f"{quoted(schema)}.{quoted(table)}", columns, list(dict.fromkeys(key for key in keys if key)))

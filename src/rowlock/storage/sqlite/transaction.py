@@ -13,13 +13,14 @@ from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.connection import Line, Work, roll_back
 from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
 from rowlock.storage.sqlite.importing import ImportingTransaction
+from rowlock.storage.sqlite.load import Loading
 from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.sqlite.settle import settle
 
 T = TypeVar("T")
 
 
-class SqliteTransaction(ImportingTransaction):
+class SqliteTransaction(ImportingTransaction, Loading):
     """Statements on a connection of its own, which holds the write lock from the first to the last."""
 
     def __init__(self, line: Line, now: Callable[[apsw.Connection], int]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from xml.parsers import expat
 
 from rowlock.imports.read.workbook.faults import damaged, unsafe_xml
@@ -47,19 +48,24 @@ class GuardedParser:
             self.prefix = name[: name.find(":") + 1]
         elif self.depth > DEPTH_MAX:
             raise damaged(f"its part {self.part[:80]} is nested too deeply")
-        self._start(name.removeprefix(self.prefix) if self.prefix else name, attributes)
+        self._start(self._own(name) if self.prefix else name, attributes)
 
     def _close(self, name: str) -> None:
         self.depth -= 1
-        self._end(name.removeprefix(self.prefix) if self.prefix else name)
+        self._end(self._own(name) if self.prefix else name)
+
+    def _own(self, name: str) -> str:
+        prefix = self.prefix or ""
+        return name.removeprefix(prefix) if name.startswith(prefix) else f":{name}"
 
     def _refuse(self, *_: object) -> None:
         raise unsafe_xml(self.part[:80])
 
 
-def parse(part: str, blocks: Iterable[bytes], start: Start, end: End, text: Text | None = None) -> None:
+def parse(part: str, blocks: Generator[bytes, None, None], start: Start, end: End, text: Text | None = None) -> None:
     """Parse a whole part."""
     parser = GuardedParser(part, start, end, text)
-    for block in blocks:
-        parser.feed(block)
+    with closing(blocks):
+        for block in blocks:
+            parser.feed(block)
     parser.feed(b"", final=True)

@@ -6,7 +6,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from rowlock.errors import FileRefused
@@ -50,7 +50,7 @@ class Package:
         """How many bytes the part unpacks to."""
         return self._member(name).file_size
 
-    def blocks(self, name: str) -> Iterator[bytes]:
+    def blocks(self, name: str) -> Generator[bytes, None, None]:
         """The part's bytes, a block at a time; its checksum is checked at the end."""
         member = self._member(name)
         if member.flag_bits & 0x1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -45,7 +45,7 @@ class _Relation:
     target: str
 
 
-def small_part(package: Package, part: str) -> Iterator[bytes]:
+def small_part(package: Package, part: str) -> Generator[bytes, None, None]:
     """The blocks of a part that is read as a whole."""
     if package.size(part) > SMALL_PART_BYTES_MAX:
         raise too_large(f"its part {part[:80]} has more than {SMALL_PART_BYTES_MAX >> 20} MB")

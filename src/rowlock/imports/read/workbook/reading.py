@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.workbook.batch import RowBatch
@@ -34,6 +35,10 @@ class SheetReader:
 
     def __iter__(self) -> Iterator[float]:
         """How much was read, from 0 to 1, each time that the batch is full, and at the end."""
+        with closing(self._blocks):
+            yield from self._through()
+
+    def _through(self) -> Iterator[float]:
         read = 0
         rest = ""
         opened = fast = False

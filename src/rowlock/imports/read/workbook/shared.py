@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 
 import polars as pl
 
@@ -102,7 +103,8 @@ def read_shared(package: Package, part: str | None, limits: ReadLimits) -> Share
     if part is not None:
         if package.size(part) > 4 * SHARED_BYTES_MAX:
             raise too_large(f"its shared texts need more than {SHARED_BYTES_MAX >> 20} MB")
-        _read(part, package.blocks(part), shared, limits)
+        with closing(package.blocks(part)) as blocks:
+            _read(part, blocks, shared, limits)
     shared.done()
     return shared
 

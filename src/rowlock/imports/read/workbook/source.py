@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,27 +58,22 @@ class WorkbookSource:
         """The first rows, blank ones left out, as far to the right as any column may be."""
         rows: list[HeadRow] = []
         batch = RowBatch(self._cells, self._limits, rows_max=limit)
-        for _ in self._read(batch, after=0):
-            width = min(batch.columns, self._limits.columns_max)
-            self._refuse_wide(batch)
-            frame, _bad = batch.take(width, faults=False)
-            for values in frame.select(ROW, *(f"c{at}" for at in range(width))).iter_rows():
-                cells = list(values[1:])
-                while cells and not cells[-1]:
-                    cells.pop()
-                rows.append(HeadRow(values[0], tuple(cells)))
-            if len(rows) >= limit:
-                break
+        with closing(self._read(batch, after=0)) as reading:
+            for _ in reading:
+                rows += self._head_rows(batch)
+                if len(rows) >= limit:
+                    break
         return sorted(rows, key=lambda row: row.row)[:limit]
 
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
         """The rows below the header row, in the order of the file; hidden ones are read, and counted in a notice."""
         batch = RowBatch(self._cells, self._limits)
-        for done in self._read(batch, after=header_row):
-            frame, bad = batch.take(width)
-            for some in split(frame, bad, width, 4 * self._limits.block_bytes):
-                some.done = done
-                yield some
+        with closing(self._read(batch, after=header_row)) as reading:
+            for done in reading:
+                frame, bad = batch.take(width)
+                for some in split(frame, bad, width, 4 * self._limits.block_bytes):
+                    some.done = done
+                    yield some
         if batch.hidden:
             self.notices.append(f"{batch.hidden:,} hidden rows were read like the others.")
 
@@ -85,16 +81,26 @@ class WorkbookSource:
         """Give the file back."""
         self._package.close()
 
-    def _read(self, batch: RowBatch, *, after: int) -> Iterator[float]:
+    def _read(self, batch: RowBatch, *, after: int) -> Generator[float, None, None]:
         try:
             yield from SheetReader(self._package, self._part, self._limits, batch, after=after)
         except MemoryError:
             raise too_large("it needs more memory than one file may") from None
 
-    def _refuse_wide(self, batch: RowBatch) -> None:
-        if batch.widest > self._limits.columns_max:
+    def _head_rows(self, batch: RowBatch) -> list[HeadRow]:
+        most = self._limits.columns_max
+        if batch.widest > most:
             raise FileRefused(
-                f"The sheet has a row of {batch.widest:,} filled cells; {self._limits.columns_max:,} columns are the most "
-                "that an import takes. Remove the columns that are not needed.",
+                f"The sheet has a row of {batch.widest:,} filled cells; {most:,} columns are the most that an import takes. "
+                "Remove the columns that are not needed.",
                 code="too_many_columns",
             )
+        width = min(batch.columns, most)
+        frame, _ = batch.take(width, faults=False)
+        rows = []
+        for values in frame.select(ROW, *(f"c{at}" for at in range(width))).iter_rows():
+            cells = list(values[1:])
+            while cells and not cells[-1]:
+                cells.pop()
+            rows.append(HeadRow(values[0], tuple(cells)))
+        return rows

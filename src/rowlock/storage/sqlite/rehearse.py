@@ -1,0 +1,85 @@
+"""A load that is looked at and undone: what would change, and some of it before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import apsw
+
+from rowlock.storage.chunk import in_key_order
+from rowlock.storage.plain import plain
+from rowlock.storage.refusals import Refusals
+from rowlock.storage.sqlite.put import STAGE, Put, savepoint
+from rowlock.storage.sqlite.shape import quoted
+from rowlock.storage.tables import Change, Load, Loaded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class _Undo(Exception):
+    """Ends a savepoint that is to leave nothing."""
+
+
+def rehearsed(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loaded:
+    """What a load would do; the transaction is as it was before."""
+    import polars as pl
+
+    put = Put(connection, load)
+    frame = in_key_order(load, frame)
+    with put.staged(frame):
+        loaded = _undone(connection, put, frame["row"], Refusals(load))
+        bad = pl.Series([refused.row for refused in loaded.refused], dtype=pl.UInt32)
+        places = frame["row"].is_in(bad).arg_true().to_list()
+        connection.executemany(f"DELETE FROM {STAGE} WHERE rowid = ? + 1", [(place,) for place in places])  # noqa: S608
+        return replace(
+            loaded,
+            changed=_changed(connection, put) if put.updates else {},
+            sample=_sample(connection, put, frame["row"]) if load.sample else [],
+        )
+
+
+def _undone(connection: apsw.Connection, put: Put, numbers: Sequence[int], refusals: Refusals) -> Loaded:
+    loaded = None
+    try:
+        with savepoint(connection):
+            loaded = put.all(numbers, refusals)
+            raise _Undo
+    except _Undo:
+        assert loaded is not None
+        return loaded
+
+
+def _changed(connection: apsw.Connection, put: Put) -> dict[str, int]:
+    if not put.differs:
+        return {}
+    counts = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in put.differs.values())
+    row = connection.execute(
+        f"SELECT {counts} FROM {STAGE} s CROSS JOIN {put.shape.sql} t WHERE {put.same_key}"  # noqa: S608 - quoted
+    ).fetchone()
+    return dict(zip(put.differs, row, strict=True))
+
+
+def _sample(connection: apsw.Connection, put: Put, numbers: Sequence[int]) -> list[Change]:
+    """The first rows, by key, that would be inserted or updated."""
+    old = ", ".join(f"t.{quoted(name)}" for name in put.names)
+    new = ", ".join(f"s.c{place}" for place in range(len(put.names)))
+    same = put.same_key if put.updates else "FALSE"
+    # What a key column of the table holds beside a staged row is NULL only where there is no such row.
+    missing = f"t.{quoted(put.load.key[0])} IS NULL" if put.updates else "TRUE"
+    differs = " OR ".join(put.differs.values()) or "FALSE"
+    rows = connection.execute(
+        f"SELECT s.rowid - 1, {missing}, {old}, {new} FROM {STAGE} s LEFT JOIN {put.shape.sql} t ON {same}"  # noqa: S608
+        f" WHERE {missing} OR {differs} ORDER BY s.rowid LIMIT {int(put.load.sample)}"
+    ).fetchall()
+    width = len(put.names)
+    return [
+        Change(
+            numbers[row[0]],
+            None if row[1] else dict(zip(put.names, map(plain, row[2 : 2 + width]), strict=True)),
+            dict(zip(put.names, map(plain, row[2 + width :]), strict=True)),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,82 @@
+"""Short ways to load rows and to look at what the table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import polars as pl
+
+from rowlock.storage.base import Store
+from rowlock.storage.tables import Column, Kind, Load, Loaded, Mode
+
+KEY = Column("id", Kind.INTEGER)
+NAME = Column("name", Kind.TEXT, nullable=True)
+CITY = Column("city", Kind.TEXT, nullable=True)
+PEOPLE = (KEY, NAME, CITY)
+UPSERT = Load("people", PEOPLE, ["id"], Mode.UPSERT)
+INSERT = replace(UPSERT, mode=Mode.INSERT)
+DIRECT = replace(UPSERT, direct=True)
+FIRST_ROW = 2
+
+_TYPES: dict[Kind, Any] = {
+    Kind.INTEGER: pl.Int64,
+    Kind.FLOAT: pl.Float64,
+    Kind.BOOLEAN: pl.Boolean,
+    Kind.DATE: pl.Date,
+    Kind.DATETIME: pl.Datetime("us", "UTC"),
+    Kind.TIME: pl.Time,
+}
+_names = count(1)
+
+
+def new_name(word: str = "people") -> str:
+    return f"{word}_{next(_names)}"
+
+
+def frame(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
+    """Rows as a chunk has them, numbered as in a file with one line of header."""
+    schema = {column.name: _TYPES.get(column.kind, pl.String) for column in columns}
+    return pl.DataFrame([tuple(row) for row in rows], schema=schema, orient="row").select(
+        pl.int_range(FIRST_ROW, pl.len() + FIRST_ROW, dtype=pl.UInt32).alias("row"), pl.all()
+    )
+
+
+async def run(store: Store, statement: str) -> None:
+    async with store.transaction() as transaction:
+        await transaction.execute(statement)
+
+
+async def create(store: Store, load: Load) -> None:
+    async with store.transaction() as transaction:
+        await transaction.drop_table(load.table)
+        await transaction.create_table(load.table, load.columns, load.key)
+
+
+async def put(store: Store, load: Load, *rows: Sequence[Any]) -> Loaded:
+    async with store.transaction() as transaction:
+        return await transaction.load(load, frame(load.columns, rows))
+
+
+async def rehearse(store: Store, load: Load, *rows: Sequence[Any]) -> Loaded:
+    async with store.transaction() as transaction:
+        return await transaction.rehearse(load, frame(load.columns, rows))
+
+
+async def held(store: Store, load: Load) -> list[tuple[Any, ...]]:
+    """What the table holds of the load's columns, by the first of them."""
+    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in load.columns)
+    table = ".".join('"' + part.replace('"', '""') + '"' for part in [load.table])
+    async with store.transaction() as transaction:
+        return await transaction.fetch(f"SELECT {names} FROM {table} ORDER BY 1, 2")
+
+
+def counts(loaded: Loaded) -> tuple[int, int, int, int]:
+    """Inserted, updated, unchanged, refused."""
+    return loaded.inserted, loaded.updated, loaded.unchanged, len(loaded.refused)
+
+
+def codes(loaded: Loaded) -> list[tuple[int, str]]:
+    return [(refused.row, refused.code) for refused in loaded.refused]
