@@ -19,7 +19,9 @@ import psycopg
 from benchmarks import report, usage
 from benchmarks.clients import Bench, ClientError
 from benchmarks.imports import measure as imports
+from benchmarks.imports.bars import PART
 from benchmarks.imports.ground import Ground
+from benchmarks.imports.groups import Group
 from benchmarks.install import InstallError, cache_directory, import_versions, install, install_for_imports
 from benchmarks.machine import describe, filesystem
 from benchmarks.plan import FULL, QUICK, Plan
@@ -50,7 +52,7 @@ def main() -> int:
                 runs = _measure(Context(bench, plan, server), systems, workloads)
                 if groups:
                     about["import_versions"] = import_versions(cache)
-                    runs[imports.PART] = imports.measure(Ground(plan, server, cache, data), groups)
+                    runs[PART] = imports.measure(Ground(plan, server, cache, data), groups)
                 about["minutes"] = round((time.monotonic() - started) / 60, 1)
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
@@ -84,7 +86,7 @@ def _measure_once(context: Context, system: System, workload: Workload) -> dict[
     return entry
 
 
-def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[imports.Group]]:
+def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[Group]]:
     """The systems, workloads and groups of imports named, or all of a kind of which none is named."""
     named = set(only) - set(imports.NAMES)
     known = {system.name for system in SYSTEMS} | {workload.name for workload in WORKLOADS}

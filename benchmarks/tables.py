@@ -68,7 +68,7 @@ def _heading(about: dict[str, Any]) -> str:
         f"{about['cpu']}, {about['memory']}, {about['system']}, {about['filesystem']}.",
         f"{server} ({settings}), Python {about['python']}, Node {about.get('node', 'absent')},",
         f"SQLite {about['sqlite']} for the peers.",
-        f"{versions}.\n",
+        f"{versions}.\n" if versions else "",
         "Repeat it with `make bench` (`python -m benchmarks`); a short one with `python -m benchmarks --quick`.\n",
     ]
     return "\n".join(lines)

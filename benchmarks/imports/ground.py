@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,7 @@ from benchmarks.clients import ClientError
 from benchmarks.imports import data, model
 from benchmarks.imports.data import File, Truth
 from benchmarks.imports.drive import Driver, driving
-from benchmarks.imports.worker_tree import workers
+from benchmarks.imports.worker_tree import APP, workers
 from benchmarks.install import import_python
 from benchmarks.places import PostgresPlace, SqlitePlace
 from benchmarks.plan import Plan
@@ -116,16 +116,22 @@ class Ground:
     # -- Rowlock -----------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def rowlock(self, where: PostgresPlace | SqlitePlace, processes: int) -> AsyncIterator[Driver]:
+    async def rowlock(
+        self,
+        where: PostgresPlace | SqlitePlace,
+        processes: int,
+        app: str = APP,
+        environment: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Driver]:
         """Workers at their default settings on this store, warm and idle."""
         url = where.url if isinstance(where, PostgresPlace) else f"sqlite:///{where.url}"
         store = self.directory / "uploads"
-        environment = {"DATABASE_URL": url, "ROWLOCK_IMPORT_STORE": str(store)}
+        environment = {"DATABASE_URL": url, "ROWLOCK_IMPORT_STORE": str(store), **(environment or {})}
         seconds = self.plan.import_seconds_max
         with contextlib.ExitStack() as stack:
             async with driving(url, store, where.server_pid, seconds) as driver:
                 await driver.app.migrate()
-                driver.running = stack.enter_context(workers(environment, self.directory, processes))
+                driver.running = stack.enter_context(workers(app, environment, self.directory, processes))
                 await driver.get_warm(self.file("warm", _WARM_ROWS * processes))
                 yield driver
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,6 +155,7 @@ class Rig:
 async def _import(driver: Driver, path: Path, type_name: str, file: File, again: bool = False) -> Figures:
     driver.running.forget()
     figures = await driver.run(path, type_name, file.truth, unchanged=again)
+    del figures["ended"]
     figures |= driver.running.peak_by_role()
     await asyncio.sleep(REST_SECONDS)  # its files are swept, and the reader of the next file is ready
     return figures
@@ -166,7 +167,7 @@ def _on_postgresql(
     """Run it with workers on a database of their own; what it yields, as it comes."""
 
     def run(ground: Ground) -> Iterator[Measured]:
-        async def each() -> AsyncIterator[Measured]:
+        async def each() -> AsyncGenerator[Measured, None]:
             async with ground.rowlock(where, processes) as driver:
                 async for case in measured(ground, where, driver):
                     yield case
@@ -174,10 +175,10 @@ def _on_postgresql(
         with ground.database("rowlock") as where, asyncio.Runner() as runner:
             cases = each()
             try:
-                while (case := runner.run(anext(cases, None))) is not None:  # type: ignore[arg-type]
+                while (case := runner.run(anext(cases, None))) is not None:
                     yield case
             finally:
-                runner.run(cases.aclose())  # type: ignore[attr-defined]
+                runner.run(cases.aclose())
 
     return run
 

@@ -140,7 +140,7 @@ def dlt_merge() -> None:
     os.environ["RUNTIME__LOG_LEVEL"] = "CRITICAL"
     import dlt
 
-    @dlt.resource(
+    @dlt.resource(  # type: ignore[untyped-decorator]
         name=model.TABLE,
         primary_key=model.KEY,
         columns=Customer,
@@ -163,7 +163,7 @@ def _count(table: str) -> int:
     import psycopg
 
     with psycopg.connect(DATABASE) as connection:
-        found: Any = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[arg-type]
+        found: Any = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(found[0])
 
 
@@ -174,7 +174,7 @@ def sqlite_utils_upsert() -> Bad:
     database = sqlite_utils.Database(sqlite3.connect(DATABASE))
     with timed():
         rows = (customer.model_dump() for customer in row_by_row(csv_rows(), bad))
-        database[model.TABLE].upsert_all(  # type: ignore[union-attr]
+        database[model.TABLE].upsert_all(
             ({**row, "since": row["since"].isoformat(), "balance": str(row["balance"])} for row in rows),
             pk=model.KEY,
             columns={"balance": str},

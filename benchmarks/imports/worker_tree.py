@@ -15,7 +15,9 @@ from pathlib import Path
 from benchmarks.clients import ClientError, stop
 from benchmarks.usage import tree
 
+APP = "benchmarks.imports.app:app"
 _LOOK_SECONDS = 0.05
+_LOOKS_PER_SEARCH = 5  # to find new processes costs more than to look at known ones
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
@@ -35,9 +37,9 @@ class WorkerTree:
         if self.process.poll() is not None:
             raise ClientError(f"worker ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
 
-    def look(self) -> None:
+    def look(self, search: bool = True) -> None:
         """Note what each process has used at most until now."""
-        for pid in tree(self.pid):
+        for pid in tree(self.pid) if search else list(self.peaks):
             with contextlib.suppress(OSError, TypeError):
                 status = Path(f"/proc/{pid}/status").read_text()
                 found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
@@ -51,6 +53,7 @@ class WorkerTree:
             with contextlib.suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")  # the kernel's word for: forget the peak
         self.peaks.clear()
+        self.look()
 
     def peak_by_role(self) -> dict[str, float]:
         """The most that one process of each role had, in megabytes."""
@@ -63,9 +66,9 @@ class WorkerTree:
 
 
 @contextlib.contextmanager
-def workers(environment: dict[str, str], directory: Path, processes: int) -> Iterator[WorkerTree]:
+def workers(app: str, environment: dict[str, str], directory: Path, processes: int) -> Iterator[WorkerTree]:
     """Workers of the application, as its users start them; stopped at the end with whatever they started."""
-    command = [sys.executable, "-m", "rowlock", "worker", "--app", "benchmarks.imports.app:app", "--queue", "imports"]
+    command = [sys.executable, "-m", "rowlock", "worker", "--app", app, "--queue", "imports"]
     command += ["--processes", str(processes), "--json"]
     log = directory / "worker.log"
     environment = os.environ | environment | {"PYTHONPATH": str(_REPOSITORY)}
@@ -86,8 +89,10 @@ def workers(environment: dict[str, str], directory: Path, processes: int) -> Ite
 
 
 def _watch(running: WorkerTree, over: threading.Event) -> None:
+    looks = 0
     while not over.wait(_LOOK_SECONDS):
-        running.look()
+        running.look(search=looks % _LOOKS_PER_SEARCH == 0)
+        looks += 1
 
 
 def _role(pid: int) -> str:

@@ -401,6 +401,17 @@ async def test_who_closes_at_once_tells_each_import_once(store: Store, other: St
     assert sorted(one.id for batch in closed for one in batch) == sorted(imports)
 
 
+async def test_two_who_wait_to_close_an_import_tell_it_once(store: Store, other: Store) -> None:
+    import_id = await planned(store, 2)
+    await end_jobs(store, Outcome.FAILED, [(await chunk_jobs(store, import_id))[1]])
+    async with store.transaction() as transaction:
+        await transaction.end_chunk(import_id, 0, CLEAN)
+        closers = [asyncio.create_task(each.close_imports(10)) for each in (store, other)]
+        for _ in range(50):  # long enough for both to find it
+            assert (await found(store, import_id)).status is ImportStatus.RUNNING
+    assert [one.id for one in flat(await asyncio.gather(*closers))] == [import_id]
+
+
 async def test_errors_of_jobs_may_hold_anything(store: Store) -> None:
     import_id = await planned(store)
     await end_jobs(store, Outcome.FAILED, [(await chunk_jobs(store, import_id))[0]], 'a\x00b "quoted" 日本')

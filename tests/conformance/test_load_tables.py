@@ -13,7 +13,7 @@ import pytest
 
 from conformance.loads import FIRST_ROW, INSERT, PEOPLE, UPSERT, codes, counts, create, frame, held, new_name, put, run
 from conformance.loads import rehearse as rehearsed
-from rowlock.errors import ImportFault
+from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.base import Store
 from rowlock.storage.tables import Change, Column, FoundTable, Kind, Load, Mode
 
@@ -32,7 +32,7 @@ HOSTILE = [
     "{x}",
     "back\\slash",
     "new\nline",
-    "^.*$",
+    "^[nc]+$",
     "*",
 ]
 
@@ -138,6 +138,15 @@ async def test_two_may_create_the_same_table_at_once(store: Store, other: Store)
 
     await asyncio.gather(*(make(each) for each in (store, other, store, other)))
     assert await shape(store, name) is not None
+
+
+async def test_a_table_in_a_schema_that_is_not_there_is_told(store: Store) -> None:
+    if "postgres" in store.url:  # elsewhere the dot is part of the name
+        with pytest.raises(StoreError, match="nowhere"):
+            await create(store, replace(UPSERT, table="nowhere.people"))
+    else:
+        await create(store, replace(UPSERT, table="nowhere.people"))
+        assert await shape(store, "nowhere.people") is not None
 
 
 async def test_a_table_is_dropped_if_it_is_there(store: Store) -> None:

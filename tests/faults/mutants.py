@@ -158,12 +158,28 @@ def free_ticks() -> None:
     named["advance_schedule"] = named["advance_schedule"].replace("AND next_at = $2", "AND $2::timestamptz IS NOT NULL")
 
 
+def ledger_apart() -> None:
+    """The rows of a chunk are committed before its line in the ledger."""
+    from rowlock.imports.chunk import ChunkWork
+
+    load = ChunkWork.load
+
+    async def apart(self: Any, frame: Any, tx: Any) -> Any:
+        async with self.shop.engine.store.transaction() as own:
+            loaded = await load(self, frame, own)
+        await asyncio.sleep(LATE_SECONDS)
+        return loaded
+
+    setattr(ChunkWork, "load", apart)  # noqa: B010 - a method of someone else's class
+
+
 _MUTANTS = {
     change.__name__: change
     for change in (
         early_ack,
         free_ticks,
         keyless,
+        ledger_apart,
         release_counts,
         no_rescue,
         settle_by_id,

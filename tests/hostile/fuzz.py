@@ -18,12 +18,12 @@ ENDLESS = "/api/v1/events"
 # What JSON Schema cannot say: which fields go together, which cursors exist, which Idempotency-Key was used before.
 SETTINGS = """
 [[operations]]
-include-method = "POST"
-checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 422, 429]
-
-[[operations]]
 include-path-regex = "^/api/v1/imports/"
 checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 413, 415, 422, 429]
+
+[[operations]]
+include-method = "POST"
+checks.positive_data_acceptance.expected-statuses = ["2XX", 401, 403, 404, 409, 422, 429]
 
 [[operations]]
 include-path-regex = "^/api/v1/import-(jobs$|types/)"

@@ -63,7 +63,8 @@ def test_good_rows_have_the_types_of_the_model_in_its_order() -> None:
         (3, "A2", "12.50", None, False, ""),
     ]
     assert checked.good.schema == {
-        "row": pl.UInt32, "number": pl.String, "amount": pl.String, "due": pl.Date, "paid": pl.Boolean, "note": pl.String
+        "row": pl.UInt32, "number": pl.String, "amount": pl.String, "due": pl.Date, "paid": pl.Boolean,
+        "note": pl.String,
     }  # fmt: skip
     assert (checked.invalid_rows, checked.errors, checked.groups, checked.invalid.len()) == (0, [], Counter(), 0)
 

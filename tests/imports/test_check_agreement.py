@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, StringConstraints, ValidationError, model_validator
 
 from rowlock.imports.check import Checked, Checker, key_hash
 from rowlock.imports.coerce import coerce
@@ -61,6 +61,14 @@ class Row(BaseModel):
     ident: uuid.UUID | None = None
 
 
+class Looked(Row):
+    """The same with a validator of rows: pydantic sees each of them."""
+
+    @model_validator(mode="after")
+    def look(self) -> Looked:
+        return self
+
+
 FORMATS = [
     Formats(),
     Formats(decimal=",", thousands=".", dates=("day_first",), true_words=("ja", "1"), false_words=("nein", "0")),
@@ -72,7 +80,7 @@ FORMATS = [
 ]
 
 FIELDS = {formats: fields_of(Row, formats) for formats in FORMATS}
-CHECKERS = {formats: Checker(Row, fields) for formats, fields in FIELDS.items()}
+CHECKERS = {(model, formats): Checker(model, FIELDS[formats]) for model in (Row, Looked) for formats in FORMATS}
 
 _BLANK = st.sampled_from(["", "", "", "", " ", "\u00a0", "\t", "\u3000", "\u200b", "\x1f", "\n"])
 _DIGITS = st.text("0123456789", min_size=0, max_size=6)
@@ -104,13 +112,16 @@ _SPECIAL = (
     ["", "N/A", "-", "0", "1", "true", "TRUE", "True", "tRuE", "false", "ja", "Nein", "yes", "nan", "NaN", "inf",
      "-Infinity", "0x10", "１２", "1e5", "5.", ".5", "-.5", "+5", "1_000", "12,5", "12.5", "1.000", "1,000", "1,00,000",
      "1 000", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "999999999999999999999999999999",
-     "0.1", "00012", "-0", "-0.00", "99.95", "99.950", "99.96", "-0.5", "-0.4999999999999999999999", "99.9500000000000000001",
+     "0.1", "00012", "-0", "-0.00", "99.95", "99.950", "99.96", "-0.5", "-0.4999999999999999999999",
+     "99.9500000000000000001",
      "123456.78", "1234567", "123456.789", "12345", "0.12345", "0.0001", "yesterday", "46053", "60", "61", "59", "0.5",
-     "46053.5", "2958465", "2958466", "2958465.99999999999999", "1769817600", "20260131", "10:30", "10:30:59", "10:30:59.1234567", "25:00", "9:30",
+     "46053.5", "2958465", "2958466", "2958465.99999999999999", "1769817600", "20260131",
+     "10:30", "10:30:59", "10:30:59.1234567", "25:00", "9:30",
      "red", "Red", "blue", "a", "b", "c", "2", "4", "998", "1000", "-4", "-2", "A1", "A1\n", "A", "Ab", "A１", "AAAAAA",
      "\x00", "a\x00b", "a\ufffd", "ÄÖÜ", "İ", "ẞ", "ΑΣ", "xX", "X", "😀", "😀😀😀😀", "e\u0301e\u0301e\u0301",
      "6f9619ff-8b86-d011-b42d-00c04fc964ff", "6F9619FF-8B86-D011-B42D-00C04FC964FF", "6f9619ff8b86d011b42d00c04fc964ff",
-     "{6f9619ff-8b86-d011-b42d-00c04fc964ff}", "1e22", "123456789.123456789e-5", "1.7976931348623157e308", "2e308", "5e-324", "1e-400"]
+     "{6f9619ff-8b86-d011-b42d-00c04fc964ff}", "1e22", "123456789.123456789e-5", "1.7976931348623157e308", "2e308",
+     "5e-324", "1e-400"]
 )  # fmt: skip
 _OTHERS = st.sampled_from(_SPECIAL)
 _CELLS = st.builds(
@@ -119,21 +130,27 @@ _CELLS = st.builds(
     st.one_of(_NUMBERS, _DATES, _OTHERS, st.text(max_size=6)),
     _BLANK,
 )
+_SHEET_NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda number: repr(number).removesuffix(".0")),
+    st.sampled_from(
+        ["5", "0", "1", "12.5", "59.970000000000006", "1e+16", "1e+300", "1e-07", "46053", "46053.75", "60"]
+    ),
+)
 _TYPED = st.one_of(
     st.tuples(_CELLS, st.just(CellKind.TEXT)),
-    st.tuples(st.floats(allow_nan=False, allow_infinity=False).map(lambda f: repr(f).removesuffix(".0")), st.just(CellKind.NUMBER)),
-    st.tuples(st.sampled_from(["5", "0", "1", "12.5", "59.970000000000006", "1e+16", "1e+300", "1e-07", "46053", "46053.75", "60"]), st.just(CellKind.NUMBER)),
+    st.tuples(_SHEET_NUMBERS, st.just(CellKind.NUMBER)),
     st.tuples(st.dates().map(str), st.just(CellKind.DATE)),
-    st.tuples(st.datetimes().map(lambda d: d.isoformat()), st.just(CellKind.DATETIME)),
-    st.tuples(st.times().map(lambda t: t.isoformat()), st.just(CellKind.TIME)),
+    st.tuples(st.datetimes().map(lambda moment: moment.isoformat()), st.just(CellKind.DATETIME)),
+    st.tuples(st.times().map(lambda time: time.isoformat()), st.just(CellKind.TIME)),
     st.tuples(st.sampled_from(["true", "false"]), st.just(CellKind.BOOL)),
     st.tuples(st.sampled_from(["#DIV/0!", "#N/A"]), st.just(CellKind.ERROR)),
     st.tuples(st.just("=A1+1"), st.just(CellKind.FORMULA)),
-)  # fmt: skip
+)
 
 GOOD = {
     "text": "x", "code": "A1", "short": "abc", "lower": "low", "whole": "5", "ranged": "4", "money": "1", "exact": "7",
-    "bounded": "3", "digits": "12", "real": "1", "flag": "true", "off": "true", "day": "2026-01-31", "late": "2026-01-31",
+    "bounded": "3", "digits": "12", "real": "1", "flag": "true", "off": "true", "day": "2026-01-31",
+    "late": "2026-01-31",
     "at": "2026-01-31T10:00:00", "aware": "2026-01-31T10:00:00Z", "local": "2026-01-31T10:00:00", "clock": "10:00",
     "colour": "blue", "level": "2", "either": "a", "ident": "6f9619ff-8b86-d011-b42d-00c04fc964ff",
 }  # fmt: skip
@@ -166,17 +183,21 @@ def plain(formats: Formats, cells: dict[str, tuple[str, CellKind]]) -> tuple[Any
     return [stored(f.kind, getattr(made, n), f.places, f.zone) for n, f in fields.items()], errors
 
 
-def run(formats: Formats, rows: list[dict[str, tuple[str, CellKind]]], *, typed: bool) -> Checked:
+def run(
+    formats: Formats, rows: list[dict[str, tuple[str, CellKind]]], *, typed: bool, model: type[Row] = Row
+) -> Checked:
     data: dict[str, pl.Series] = {"row": pl.Series(range(2, 2 + len(rows)), dtype=pl.UInt32)}
     for name in rows[0]:
         data[name] = pl.Series([row[name][0] for row in rows], dtype=pl.String)
         if typed:
             data[name + "#kind"] = pl.Series([int(row[name][1]) for row in rows], dtype=pl.UInt8)
-    return CHECKERS[formats].check(pl.DataFrame(data), {}, typed=typed, errors_max=10_000)
+    return CHECKERS[model, formats].check(pl.DataFrame(data), {}, typed=typed, errors_max=10_000)
 
 
-def agree(formats: Formats, rows: list[dict[str, tuple[str, CellKind]]], *, typed: bool) -> None:
-    checked = run(formats, rows, typed=typed)
+def agree(
+    formats: Formats, rows: list[dict[str, tuple[str, CellKind]]], *, typed: bool, model: type[Row] = Row
+) -> None:
+    checked = run(formats, rows, typed=typed, model=model)
     good = {row[0]: list(row[1:]) for row in checked.good.iter_rows()}
     errors: dict[int, set[tuple[str | None, str]]] = {}
     for one in checked.errors:
@@ -224,6 +245,14 @@ def test_compiled_and_plain_agree_on_any_typed_cell(
 def test_compiled_and_plain_agree_on_every_special_text_in_every_field(formats: Formats) -> None:
     for name in NAMES:
         agree(formats, spoiled(name, texts(_SPECIAL), formats), typed=False)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(field=st.sampled_from(NAMES), cells=st.lists(_TYPED, min_size=1, max_size=12), formats=st.sampled_from(FORMATS))
+def test_they_agree_too_where_pydantic_sees_each_row(
+    field: str, cells: list[tuple[str, CellKind]], formats: Formats
+) -> None:
+    agree(formats, spoiled(field, cells, formats), typed=True, model=Looked)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.imports.read.workbook.numbers import number_text, plain_numbers, shortened
-from rowlock.imports.read.workbook.styles import Show, show_of
 from imports.workbooks import (
     BOOL,
     DATE,
@@ -30,6 +28,8 @@ from imports.workbooks import (
     styles_xml,
     write,
 )
+from rowlock.imports.read.workbook.numbers import number_text, plain_numbers, shortened
+from rowlock.imports.read.workbook.styles import Show, show_of
 
 
 def number(value: str, *, style: int | None = None) -> str:
@@ -287,7 +287,9 @@ def test_iso_dates(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("cell", ['t="d"><v>2023-02-30', 't="d"><v>soon', 't="b"><v>maybe', 't="zz"><v>1', 't="s"><v>7'])
+@pytest.mark.parametrize(
+    "cell", ['t="d"><v>2023-02-30', 't="d"><v>soon', 't="b"><v>maybe', 't="zz"><v>1', 't="s"><v>7']
+)
 def test_a_damaged_cell_costs_its_row(tmp_path: Path, cell: str) -> None:
     rows = f'<row r="3"><c r="A3" {cell}</v></c><c r="B3"><v>1</v></c></row><row r="4"><c r="A4"><v>4</v></c></row>'
     found = read(one_sheet(tmp_path, rows), width=2)

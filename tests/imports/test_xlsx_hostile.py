@@ -46,7 +46,11 @@ def verdict(path: Path) -> str:
         print(most, time.process_time() - began)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(script), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said, used = done.stdout.splitlines()
@@ -72,16 +76,21 @@ def test_two_cells_at_the_far_corners_are_two_rows(tmp_path: Path) -> None:
     assert verdict(path) == "too_many_cells"
 
 
-@pytest.mark.parametrize("part", ["xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml"])
+@pytest.mark.parametrize(
+    "part", ["xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml"]
+)
 def test_a_bomb_in_any_part_is_refused_before_it_unpacks(tmp_path: Path, part: str) -> None:
-    book = parts(sheet_xml(""), shared=shared_xml(""), styles=styles_xml(0)) | {part: b" " * (300 << 20)}
+    book = parts(sheet_xml(""), shared=shared_xml(""), styles=styles_xml(0)) | {part: b" " * (100 << 20)}
     assert verdict(write(tmp_path / "bomb.xlsx", book)) in ("unsafe_archive", "file_too_large")
 
 
 def test_a_bomb_below_the_ratio_is_read_in_little_memory(tmp_path: Path) -> None:
     padding = random.Random(1).randbytes(700_000).hex().encode()
     sheet = sheet_xml("").encode().replace(b"<sheetData>", b"<!--" + padding + b"--><sheetData>" + b" " * (60 << 20))
-    assert verdict(write(tmp_path / "bomb.xlsx", parts("") | {"xl/worksheets/sheet1.xml": sheet})) in ("read", "damaged_file")
+    assert verdict(write(tmp_path / "bomb.xlsx", parts("") | {"xl/worksheets/sheet1.xml": sheet})) in (
+        "read",
+        "damaged_file",
+    )
 
 
 def test_a_size_that_lies_is_damage(tmp_path: Path) -> None:
@@ -100,7 +109,9 @@ def test_parts_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
         first, second = file.getinfo("a.bin").header_offset, file.getinfo("b.bin").header_offset
     data = path.read_bytes()
     end = data.rfind(b"PK\x01\x02")
-    end = next(at for at in range(end, 0, -1) if data[at : at + 4] == b"PK\x01\x02" and data[at + 46 :].startswith(b"b.bin"))
+    end = next(
+        at for at in range(end, 0, -1) if data[at : at + 4] == b"PK\x01\x02" and data[at + 46 :].startswith(b"b.bin")
+    )
     path.write_bytes(data[: end + 42] + struct.pack("<L", first + 1) + data[end + 46 :])
     assert second > first
     assert refused_code(path) == "unsafe_archive"
@@ -130,7 +141,9 @@ LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha">' + "".join(
 )
 
 
-@pytest.mark.parametrize("part", ["xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml"])
+@pytest.mark.parametrize(
+    "part", ["xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml"]
+)
 @pytest.mark.parametrize("doctype", [LAUGHS + "]>", "<!DOCTYPE x>", '<!DOCTYPE x SYSTEM "file:///etc/passwd">'])
 def test_document_types_are_refused_in_any_part(tmp_path: Path, part: str, doctype: str) -> None:
     book = parts(sheet_xml(""), shared=shared_xml("<t>&m;</t>" if "shared" in part else ""), styles=styles_xml(0))
@@ -192,7 +205,10 @@ def test_a_hundred_thousand_columns_are_refused(tmp_path: Path) -> None:
 
 def test_shared_texts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "SHARED_BYTES_MAX", 100_000)
-    assert refused_code(one_sheet(tmp_path, "", shared=shared_xml(*(f"<t>{n:0200}</t>" for n in range(1000))))) == "file_too_large"
+    assert (
+        refused_code(one_sheet(tmp_path, "", shared=shared_xml(*(f"<t>{n:0200}</t>" for n in range(1000)))))
+        == "file_too_large"
+    )
 
 
 def test_all_parts_together_are_bounded(tmp_path: Path) -> None:
@@ -214,6 +230,7 @@ def example() -> dict[str, str | bytes]:
 
 def survives(path: Path) -> None:
     """Whatever happens is a refusal with a code, or rows."""
+    code = ""
     try:
         source = open_workbook(path, sheet=None, limits=ReadLimits())
         try:
@@ -223,7 +240,8 @@ def survives(path: Path) -> None:
         finally:
             source.close()
     except errors.FileRefused as refused:
-        assert refused.code != "file_refused"
+        code = refused.code
+    assert code != "file_refused"
 
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -241,17 +259,34 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path: Path, changes: l
 
 
 TOKENS = ["<", ">", "&", '"', "'", "</row>", "<row>", "<c>", "<v>", "</v>", "<![CDATA[", "]]>", "<!--", "-->", "<?x ?>"]
-TOKENS += ["&#55357;", "&amp;", "\x00", "\ufffe", "r=", ' r="A1"', ' t="s"', ' s="9"', "99999999999", "-1", "_xD800_", "</sheetData>"]
+TOKENS += [
+    "&#55357;",
+    "&amp;",
+    "\x00",
+    "\ufffe",
+    "r=",
+    ' r="A1"',
+    ' t="s"',
+    ' s="9"',
+    "99999999999",
+    "-1",
+    "_xD800_",
+    "</sheetData>",
+]
 
 
 @many
 @given(
     part=st.sampled_from(sorted(example())),
     changes=st.lists(
-        st.tuples(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(TOKENS) | st.text(max_size=3)), min_size=1, max_size=4
+        st.tuples(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(TOKENS) | st.text(max_size=3)),
+        min_size=1,
+        max_size=4,
     ),
 )
-def test_a_file_with_changed_xml_is_read_or_refused(tmp_path: Path, part: str, changes: list[tuple[int, int, str]]) -> None:
+def test_a_file_with_changed_xml_is_read_or_refused(
+    tmp_path: Path, part: str, changes: list[tuple[int, int, str]]
+) -> None:
     book = example()
     text = book[part]
     assert isinstance(text, str)
@@ -259,5 +294,3 @@ def test_a_file_with_changed_xml_is_read_or_refused(tmp_path: Path, part: str, c
         at %= len(text) + 1
         text = text[:at] + new + text[at + length :]
     survives(write(tmp_path / "x.xlsx", book | {part: text.encode("utf-8", "surrogatepass")}))
-
-

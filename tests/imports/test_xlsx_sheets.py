@@ -102,7 +102,9 @@ def test_rows_out_of_order_keep_their_numbers(tmp_path: Path) -> None:
 
 
 def test_cells_out_of_order_go_where_they_belong(tmp_path: Path) -> None:
-    assert read(one_sheet(tmp_path, f'<row r="1">{value("B1", 2)}{value("A1", 1)}</row>'), width=2).texts == {1: ["1", "2"]}
+    assert read(one_sheet(tmp_path, f'<row r="1">{value("B1", 2)}{value("A1", 1)}</row>'), width=2).texts == {
+        1: ["1", "2"]
+    }
 
 
 def test_the_same_row_twice_is_refused(tmp_path: Path) -> None:
@@ -158,7 +160,9 @@ def test_hidden_rows_and_columns_are_read_and_told_of(tmp_path: Path) -> None:
     assert found.notices == ["4 hidden rows were read like the others."]
 
 
-@pytest.mark.parametrize("dimension", ['<dimension ref="A1"/>', '<dimension ref="A1:XFD1048576"/>', '<dimension ref="?"/>', ""])
+@pytest.mark.parametrize(
+    "dimension", ['<dimension ref="A1"/>', '<dimension ref="A1:XFD1048576"/>', '<dimension ref="?"/>', ""]
+)
 def test_what_the_sheet_says_about_its_size_is_ignored(tmp_path: Path, dimension: str) -> None:
     sheet = sheet_xml(f'<row r="3">{value("C3", 1)}</row>', before=dimension)
     assert read(write(tmp_path / "d.xlsx", parts(sheet)), width=3).texts == {3: ["", "", "1"]}
@@ -166,7 +170,8 @@ def test_what_the_sheet_says_about_its_size_is_ignored(tmp_path: Path, dimension
 
 def test_prefixed_names_are_read(tmp_path: Path) -> None:
     sheet = (
-        f'<x:worksheet xmlns:x="{MAIN}"><x:sheetData><x:row r="1"><x:c r="A1" t="inlineStr"><x:is><x:t>a</x:t></x:is></x:c>'
+        f'<x:worksheet xmlns:x="{MAIN}"><x:sheetData><x:row r="1">'
+        f'<x:c r="A1" t="inlineStr"><x:is><x:t>a</x:t></x:is></x:c>'
         '<c r="B1"><v>foreign</v></c></x:row></x:sheetData></x:worksheet>'
     )
     assert read(write(tmp_path / "p.xlsx", parts(sheet)), width=2).rows == {1: [(TEXT, "a"), (TEXT, "")]}
@@ -174,10 +179,15 @@ def test_prefixed_names_are_read(tmp_path: Path) -> None:
 
 def test_comments_cdata_and_instructions_are_xml_too(tmp_path: Path) -> None:
     rows = (
-        f'<row r="1">{value("A1", 1)}</row><!-- </row> --><row r="2"><c r="A2" t="str"><v>a<![CDATA[</v></row><b>]]>c</v></c>'
+        f'<row r="1">{value("A1", 1)}</row><!-- </row> -->'
+        '<row r="2"><c r="A2" t="str"><v>a<![CDATA[</v></row><b>]]>c</v></c>'
         f'</row><?x </row>?><row r="3"><c r="A3"><v>3<!-- 4 --></v></c></row>'
     )
-    assert read(one_sheet(tmp_path, rows)).rows == {1: [(NUMBER, "1")], 2: [(TEXT, "a</v></row><b>c")], 3: [(NUMBER, "3")]}
+    assert read(one_sheet(tmp_path, rows)).rows == {
+        1: [(NUMBER, "1")],
+        2: [(TEXT, "a</v></row><b>c")],
+        3: [(NUMBER, "3")],
+    }
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "iso-8859-1", "utf-8-sig"])

@@ -219,7 +219,7 @@ def test_a_worker_without_handlers_for_a_queue(cli: Cli) -> None:
     code, message = cli("worker", "--drain", "--queue", "typo")
     assert code == 2
     assert message == (
-        "backoffice:app has no handlers for queue 'typo' (its queues: ai-cfo-jobs): "
+        "backoffice:app has no handlers for queue 'typo' (its queues: ai-cfo-jobs, imports): "
         "correct the name, or declare the queue with app.queue('typo')"
     )
 

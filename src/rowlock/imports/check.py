@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import repeat
 from typing import Any
+from uuid import UUID
 
 import polars as pl
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from rowlock.imports.coerce import coerce
 from rowlock.imports.columns import Converted, convert, default_of, dtype_of
 from rowlock.imports.fields import Field
+from rowlock.imports.judge import Judge, Problem
 from rowlock.imports.keys import hashable, key_hash
-from rowlock.imports.reasons import CODES, BadCell, of_pydantic
-from rowlock.imports.shape import shape_of
+from rowlock.imports.reasons import CODES
 from rowlock.imports.source import ROW, CellKind
-from rowlock.imports.stored import stored
 from rowlock.storage.imports import RowError
+from rowlock.storage.tables import Kind
 
 __all__ = ["CODES", "Checked", "Checker", "hashable", "key_hash"]
 
@@ -44,49 +46,73 @@ class Checker:
         self._fields = list(fields)
         self._values_max_chars = values_max_chars
         self._judge = Judge(model, fields)
-        self._rowwise = self._judge.sees_rows or any(field.opaque for field in fields)
 
     def check(self, frame: pl.DataFrame, header: Mapping[str, str], *, typed: bool, errors_max: int) -> Checked:
         """Splits the rows of a frame into good ones, with their values, and invalid ones, with every error of each."""
+        frame = frame if frame[ROW].is_sorted() else frame.sort(ROW)
         told = _Told(header, errors_max, self._values_max_chars)
         converted = {field.name: self._convert(field, frame, typed) for field in self._fields}
-        bad = pl.repeat(False, frame.height, dtype=pl.Boolean, eager=True)
+        left = pl.repeat(self._judge.sees_rows, frame.height, dtype=pl.Boolean, eager=True)
         for one in converted.values():
-            bad = bad | one.bad
-        left = bad | self._rowwise
+            left = left | one.bad
         good = pl.DataFrame([frame[ROW], *(one.values for one in converted.values())])
         if not left.any():
             return told.checked(good, [])
-        rows = self._cells(frame.filter(left), typed)
-        verdicts = each(self._judge, rows, good, bad) if self._rowwise else ((*one, None) for one in rows)
         rescued: list[tuple[Any, ...]] = []
         invalid: list[int] = []
-        for row, texts, kinds, accepted in verdicts:
-            values, problems = (accepted, []) if accepted is not None else self._judge.decide(texts, kinds)
-            if problems:
-                invalid.append(row)
-                told.tell(row, problems, texts)
-            else:
-                rescued.append((row, *values))
+        rows = self._cells(frame.filter(left), typed)
+        known = self._known(frame, converted) if self._judge.sees_rows else repeat(None)
+        for (row, texts, kinds), values_known in zip(rows, known, strict=False):
+            values = self._judge.accept(texts, kinds, values_known) if values_known is not None else None
+            if values is None:
+                values, problems = self._judge.decide(texts, kinds)
+                if problems:
+                    invalid.append(row)
+                    told.tell(row, problems, texts)
+                    continue
+            rescued.append((row, *values))
         good = good.filter(~left)
         if rescued:
-            schema = {ROW: frame.schema[ROW]} | {field.name: dtype_of(field) for field in self._fields}
-            good = pl.concat([good, pl.DataFrame(rescued, schema=schema, orient="row")])
-            if not good[ROW].is_sorted():
-                good = good.sort(ROW)
+            columns = zip(*rescued, strict=True)
+            dtypes = [frame.schema[ROW], *(dtype_of(field) for field in self._fields)]
+            made = [
+                pl.Series(name, column, dtype=dtype)
+                for name, column, dtype in zip(good.columns, columns, dtypes, strict=True)
+            ]
+            good = pl.concat([good, pl.DataFrame(made)]).sort(ROW, maintain_order=True)
         return told.checked(good, invalid)
 
     def _convert(self, field: Field, frame: pl.DataFrame, typed: bool) -> Converted:
-        if field.name in frame.columns and not self._rowwise:
-            return convert(field, frame[field.name], frame[field.name + KIND] if typed else None)
-        value = None if field.factory or self._rowwise else default_of(field)
+        if field.name in frame.columns and not (self._judge.sees_rows and not _readable(field)):
+            kinds = frame[field.name + KIND] if typed else None
+            return convert(field, frame[field.name], kinds, fill=not self._judge.sees_rows)
+        settled = self._judge.sees_rows or (field.has_default and not field.factory)
+        value = default_of(field) if settled and not self._judge.sees_rows else None
         values = pl.Series(field.name, [value], dtype=dtype_of(field)).new_from_index(0, frame.height)
-        unsettled = self._rowwise or field.factory or not field.has_default
-        return Converted(values, pl.repeat(unsettled, frame.height, dtype=pl.Boolean, eager=True))
+        return Converted(values, pl.repeat(not settled, frame.height, dtype=pl.Boolean, eager=True))
+
+    def _known(self, frame: pl.DataFrame, converted: Mapping[str, Converted]) -> Iterable[dict[str, Any] | None]:
+        """Of each row, the values that were read already as whole columns; None where one of them is in doubt."""
+        fields = [field for field in self._fields if field.name in frame.columns and _readable(field)]
+        bad = pl.repeat(False, frame.height, dtype=pl.Boolean, eager=True)
+        for field in fields:
+            bad = bad | converted[field.name].bad
+        doubts = bad.to_list()
+        columns = [_python_values(field, converted[field.name].values, doubts) for field in fields]
+        rows = zip(*columns, strict=True) if columns else repeat((), frame.height)
+        for doubtful, values in zip(doubts, rows, strict=True):
+            yield (
+                None
+                if doubtful
+                else {
+                    field.name: value
+                    for field, value in zip(fields, values, strict=True)
+                    if value is not None or field.nullable
+                }
+            )
 
     def _cells(self, frame: pl.DataFrame, typed: bool) -> Iterable[tuple[int, dict[str, str], dict[str, CellKind]]]:
         """The rows one by one, in the order of their numbers: their texts and kinds by field."""
-        frame = frame if frame[ROW].is_sorted() else frame.sort(ROW)
         names = [field.name for field in self._fields if field.name in frame.columns]
         texts = zip(*(frame[name].to_list() for name in names), strict=True) if names else iter([()] * frame.height)
         rows = zip(frame[ROW].to_list(), texts, strict=True)
@@ -98,6 +124,20 @@ class Checker:
         kinds = zip(*(frame[name + KIND].to_list() for name in names), strict=True)
         for (row, cells), of_row in zip(rows, kinds, strict=True):
             yield row, dict(zip(names, cells, strict=True)), {n: known[k] for n, k in zip(names, of_row, strict=True)}
+
+
+def _readable(field: Field) -> bool:
+    """Whether pydantic may be given what a whole column was read as: it is what the rules for single cells make."""
+    return not (field.opaque or field.lower or field.upper or field.kind is Kind.DATETIME)
+
+
+def _python_values(field: Field, values: pl.Series, doubts: list[bool]) -> list[Any]:
+    made = values.to_list()
+    kind = {Kind.DECIMAL: Decimal, Kind.UUID: UUID}.get(field.kind)
+    if kind is None:
+        return made
+    pairs = zip(made, doubts, strict=True)
+    return [None if value is None or doubtful else kind(value) for value, doubtful in pairs]
 
 
 class _Told:

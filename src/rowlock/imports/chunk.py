@@ -42,7 +42,7 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
     with suppress(ImportOver):
         async with job.transaction() as tx:
             loaded = await work.load(frame, tx.store)
-            end = await tx.store.end_chunk(record.id, index, work.ledger.result(loaded))
+            end = await tx.store.end_chunk(record.id, index, work.ledger.result(loaded), job_id=job.id)
             if end is None:
                 raise ImportOver
             tx.result = work.ledger.told

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from rowlock.errors import SettingsError
 from rowlock.imports.fields import Field, column_of, fields_of
 from rowlock.imports.formats import Formats
+from rowlock.imports.shape import shape_of
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.tables import Column, Kind, Loaded, Mode
 
@@ -115,6 +116,7 @@ class ImportType:
     columns: Sequence[Column]  # of the table, constants and provenance included
     key: Sequence[str]  # of the table, the company included
     partition: Sequence[Field]  # whose equal values meet in one chunk; none: lines are split as they come
+    rowwise: bool  # the model looks at rows as a whole, and may change any field of them
     into: str
     mode: Mode
     duplicates: Duplicates
@@ -169,6 +171,7 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
         columns,
         key,
         _partition(name, importer, fields),
+        shape_of(importer.row).rowwise,
         importer.into,
         mode,
         _one_of(name, "duplicates", Duplicates, importer.duplicates),
@@ -185,7 +188,7 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
 def _fields(name: str, importer: Importer) -> list[Field]:
     try:
         return fields_of(importer.row, importer.formats, importer.field_formats)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise SettingsError(f"importer {name!r}: {error}") from error
 
 

@@ -146,9 +146,14 @@ class Intake:
         count = await self.blobs.sweep_scratch(_STALE_SECONDS)
         now = time.time()  # as ids are made; a day is more than clocks differ
         for name in (await self.blobs.folders(upload_folder("").rstrip("/")))[:limit]:
-            if is_uuid(name) and now - _made_at(name) > _STALE_SECONDS and not await self._app.store.get_import(name):
+            if is_uuid(name) and await self._forgotten(name, now):
                 count += await self.blobs.delete(upload_folder(name))
         return count
+
+    async def _forgotten(self, import_id: JobId, now: float) -> bool:
+        """Whether files have no import that may need them: whoever was to remove them has died, or never began one."""
+        record = await self._app.store.get_import(import_id)
+        return now - _made_at(import_id) > _STALE_SECONDS if record is None else record.swept_at is not None
 
 
 def _made_at(import_id: ImportId) -> float:

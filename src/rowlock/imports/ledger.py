@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -88,7 +89,7 @@ class Ledger:
             raise ImportFault(f"importer {run.type!r}: {hook}() must keep the column {ROW!r}")
         rejected, run.rejected = run.rejected, []
         for error in rejected:
-            self._refuse(error)
+            self._refuse(replace(error, column=self._headers.get(error.column or "", error.column)))
         if rejected:
             frame = frame.filter(~pl.col(ROW).is_in(list({error.row for error in rejected})))
         assert self._cells is not None

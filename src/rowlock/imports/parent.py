@@ -88,6 +88,7 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
         path = await shop.blobs.local(record.path)
     except FileNotFoundError:
         raise FileRefused("the uploaded file is gone: upload it again", code="file_missing") from None
+    early = hashable(declared.partition) and not declared.rowwise  # else only the model can tell which keys are equal
     scratch = Path(tempfile.mkdtemp(prefix="rowlock-plan-", dir=shop.blobs.scratch))
     try:
         order = Order(
@@ -96,7 +97,7 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
             "xlsx" if record.path.endswith(".xlsx") else "csv",
             loads(record.options).get("sheet"),
             dump(declared.fields),
-            [field.name for field in declared.partition] if hashable(declared.partition) else [],
+            [field.name for field in declared.partition] if early else [],
             str(scratch),
             s.import_chunk_bytes,
             s.import_chunks_max,

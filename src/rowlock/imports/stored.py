@@ -21,15 +21,15 @@ from rowlock.storage.tables import Kind
 
 def stored(kind: Kind, value: Any, places: int | None = None, zone: str | None = None) -> Any:
     """The value as a frame holds it; TypeError where it is not of the kind, as a custom validator may make it."""
-    if value is None:
-        return None
+    if value is None or (kind is Kind.TEXT and type(value) is str):
+        return value
     if isinstance(value, enum.Enum):
         value = value.value
     if isinstance(value, SecretStr | SecretBytes):
         value = value.get_secret_value()
     match kind:
         case Kind.TEXT:
-            return value if type(value) is str else _as_text(value)
+            return _as_text(value)
         case Kind.INTEGER if type(value) is int or (isinstance(value, Decimal | float) and value == int(value)):
             if not -(2**63) <= int(value) < 2**63:
                 raise TypeError(f"{value} does not fit 64 bits")

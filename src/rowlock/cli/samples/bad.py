@@ -191,7 +191,7 @@ def _renamed_csv(seed: int) -> Made:
 
 def _unclosed_quote(seed: int) -> Made:
     table = _customers(seed, 5)
-    table[9][1] = "Emily Brown"
+    table[9][1], table[9][rows.CUSTOMERS.index("Credit Limit")] = "Emily Brown", ""  # no other quote in this row
     text = [csv_bytes([row]) for row in (rows.CUSTOMERS, *table)]
     text[10] = text[10].replace(b",", b',"', 1)
     return b"".join(text), Outcome(len(table), errors=[BadCell(11, None, "unclosed_quote")])

@@ -75,9 +75,16 @@ class RecordReader:
             reason = f"line {line} has more than {self.record_bytes_max:,} bytes"
             return _faulty(shown, first, len(data), 1, "record_too_long", reason)
         text = data[start:stop]
-        if not any(special in text for special in self._special):
+        if not any(special in text for special in self._special) or self._opens_nothing(text):
             return self._simple(text, first, len(data))
         return self._full(data, start, line=line, width=width, final=final)
+
+    def _opens_nothing(self, text: bytes) -> bool:
+        """Are all quotes in the line inside of plain cells?"""
+        dialect = self.dialect
+        if dialect.escapes or dialect.spaces or text.startswith(dialect.quote):
+            return False
+        return not dialect.delimiter or dialect.delimiter + dialect.quote not in text
 
     def _simple(self, text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
         delimiter = self.dialect.delimiter
@@ -117,7 +124,7 @@ class RecordReader:
                         return self._unclosed(data, first_long, cells)
             else:
                 cell, at = self._plain(data, at)
-                lines += _count_breaks(cell)  # none but escaped ones
+                lines += _count_breaks(cell) if self.dialect.escapes else 0
             cells.append(cell)
             if not delimiter or data[at : at + 1] != delimiter:
                 break

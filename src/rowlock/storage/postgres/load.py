@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from rowlock.errors import ImportFault
+from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.chunk import in_key_order
 from rowlock.storage.postgres.connection import own_words
 from rowlock.storage.postgres.put import Put
@@ -38,6 +38,8 @@ class Loading:
             try:
                 async with self.connection.transaction():
                     await self.connection.execute(creation(name, columns, key))
+            except asyncpg.InvalidSchemaNameError as error:
+                raise StoreError(f"table {name} cannot be created: {error}") from error
             except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
                 # IF NOT EXISTS looks, and then creates: another has done so in between.
                 await must_have(self.connection, name)
@@ -72,7 +74,7 @@ class Loading:
             stage = Stage(self.connection, load, shape)
             await stage.create()
             await stage.fill(frame, refusals)
-            loaded = await Put(self.connection, load, shape, stage, frame["row"]).all(refusals)
+            loaded = await Put(self.connection, load, shape, stage, frame["row"].to_list()).all(refusals)
             await stage.drop()
             return loaded
 

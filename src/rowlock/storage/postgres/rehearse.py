@@ -26,7 +26,7 @@ async def rehearsed(connection: Any, load: Load, shape: Shape, frame: pl.DataFra
         stage = Stage(connection, load, shape)
         await stage.create()
         await stage.fill(frame, refusals)
-        put = Put(connection, load, shape, stage, frame["row"])
+        put = Put(connection, load, shape, stage, frame["row"].to_list())
         attempt = connection.transaction()
         await attempt.start()
         try:
@@ -46,7 +46,7 @@ async def _looked_at(
     bad = [refused.row for refused in loaded.refused]
     await stage.remove(frame["row"].is_in(pl.Series(bad, dtype=pl.UInt32)).arg_true().to_list())
     changed = await _changed(connection, shape, stage, put) if put.updates else {}
-    sample = await _sample(connection, load, shape, stage, put, frame["row"]) if load.sample else []
+    sample = await _sample(connection, load, shape, stage, put, frame["row"].to_list()) if load.sample else []
     return replace(loaded, changed=changed, sample=sample)
 
 

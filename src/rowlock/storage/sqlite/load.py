@@ -10,6 +10,7 @@ import apsw
 
 from rowlock.errors import ImportFault
 from rowlock.storage.chunk import in_key_order
+from rowlock.storage.plain import plain
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.sqlite.put import Put, savepoint
 from rowlock.storage.sqlite.refuse import ROWS_FAULT, refused
@@ -59,7 +60,7 @@ class Loading(ABC):
 def _wipe(connection: apsw.Connection, table: str, scope: Mapping[str, Any]) -> int:
     shape = must_have(connection, table, list(scope))
     conditions = " AND ".join(f"{quoted(column)} IS ?" for column in scope) or "TRUE"
-    given = [value if isinstance(value, int | float | None) else str(value) for value in scope.values()]
+    given = [plain(value) for value in scope.values()]
     connection.execute(f"DELETE FROM {shape.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
     return connection.changes()
 
@@ -72,7 +73,7 @@ def _load(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loade
         if inserted is not None:
             return Loaded(inserted)
     with put.staged(frame):
-        return put.all(frame["row"], Refusals(load))
+        return put.all(frame["row"].to_list(), Refusals(load))
 
 
 def _merge(connection: apsw.Connection, load: Load, staged: str) -> Loaded:

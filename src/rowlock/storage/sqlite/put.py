@@ -9,7 +9,7 @@ Nobody else writes meanwhile: the transaction has held the write lock from its b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ class Put:
         return done
 
     def _existing(self) -> list[int]:
-        rows = self._connection.execute(
+        rows: Any = self._connection.execute(
             f"SELECT s.rowid - 1 FROM {STAGE} s CROSS JOIN {self.shape.sql} t WHERE {self.same_key}"  # noqa: S608
         )
         return [row[0] for row in rows.fetchall()]
@@ -176,7 +176,7 @@ def savepoint(connection: apsw.Connection) -> Iterator[None]:
     connection.execute("RELEASE load")
 
 
-def _rows(frame: pl.DataFrame) -> Iterator[list[tuple[Any, ...]]]:
+def _rows(frame: pl.DataFrame) -> Iterator[Iterable[tuple[Any, ...]]]:
     """The rows as SQLite keeps them: moments as ISO texts."""
     import polars as pl
 
@@ -191,7 +191,8 @@ def _rows(frame: pl.DataFrame) -> Iterator[list[tuple[Any, ...]]]:
         return column
 
     for part in frame.iter_slices(SLICE_ROWS):
-        yield part.select(kept(name, kind) for name, kind in part.schema.items()).rows()
+        columns = part.select(kept(name, kind) for name, kind in part.schema.items()).iter_columns()
+        yield zip(*(column.to_list() for column in columns), strict=True)  # cheaper than DataFrame.rows()
 
 
 def _checked(connection: apsw.Connection, load: Load, names: Sequence[str]) -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -30,14 +30,15 @@ def rehearsed(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> L
     put = Put(connection, load)
     frame = in_key_order(load, frame)
     with put.staged(frame):
-        loaded = _undone(connection, put, frame["row"], Refusals(load))
+        numbers = frame["row"].to_list()
+        loaded = _undone(connection, put, numbers, Refusals(load))
         bad = pl.Series([refused.row for refused in loaded.refused], dtype=pl.UInt32)
         places = frame["row"].is_in(bad).arg_true().to_list()
         connection.executemany(f"DELETE FROM {STAGE} WHERE rowid = ? + 1", [(place,) for place in places])  # noqa: S608
         return replace(
             loaded,
             changed=_changed(connection, put) if put.updates else {},
-            sample=_sample(connection, put, frame["row"]) if load.sample else [],
+            sample=_sample(connection, put, numbers) if load.sample else [],
         )
 
 
@@ -56,7 +57,7 @@ def _changed(connection: apsw.Connection, put: Put) -> dict[str, int]:
     if not put.differs:
         return {}
     counts = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in put.differs.values())
-    row = connection.execute(
+    row: Any = connection.execute(
         f"SELECT {counts} FROM {STAGE} s CROSS JOIN {put.shape.sql} t WHERE {put.same_key}"  # noqa: S608 - quoted
     ).fetchone()
     return dict(zip(put.differs, row, strict=True))
@@ -70,7 +71,7 @@ def _sample(connection: apsw.Connection, put: Put, numbers: Sequence[int]) -> li
     # What a key column of the table holds beside a staged row is NULL only where there is no such row.
     missing = f"t.{quoted(put.load.key[0])} IS NULL" if put.updates else "TRUE"
     differs = " OR ".join(put.differs.values()) or "FALSE"
-    rows = connection.execute(
+    rows: list[Any] = connection.execute(
         f"SELECT s.rowid - 1, {missing}, {old}, {new} FROM {STAGE} s LEFT JOIN {put.shape.sql} t ON {same}"  # noqa: S608
         f" WHERE {missing} OR {differs} ORDER BY s.rowid LIMIT {int(put.load.sample)}"
     ).fetchall()

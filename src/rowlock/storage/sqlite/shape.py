@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
 
@@ -77,13 +78,12 @@ def shape_of(connection: apsw.Connection, name: str) -> Shape | None:
     if kind != "table":
         what = "a view" if kind == "view" else f"a {kind} table"
         raise ImportFault(f"{name} is {what}: rows are loaded into ordinary tables only")
-    rows = connection.execute(_COLUMNS, (table, schema)).fetchall()
-    keys = [
-        _indexed(connection, schema, index) for (index,) in connection.execute(_INDEXES, (table, schema)).fetchall()
-    ]
-    primary = [column for column, _, _, _, pk, _ in rows if pk]
-    rowid = len(primary) == 1 and connection.execute(_HAS_ROWID, (table, schema)).fetchone()[0]
-    rowid = rowid and any(pk and type.upper() == "INTEGER" for _, type, _, _, pk, _ in rows)
+    rows: list[Any] = connection.execute(_COLUMNS, (table, schema)).fetchall()
+    indexes: list[Any] = connection.execute(_INDEXES, (table, schema)).fetchall()
+    keys = [_indexed(connection, schema, index) for (index,) in indexes]
+    primary = {column: type.upper() for column, type, _, _, pk, _ in rows if pk}
+    ((has_rowid,),) = connection.execute(_HAS_ROWID, (table, schema)).fetchall()
+    rowid = bool(has_rowid) and list(primary.values()) == ["INTEGER"]
     if primary:
         keys.append(frozenset(primary))
     columns = [
@@ -110,8 +110,8 @@ def found(connection: apsw.Connection, name: str) -> FoundTable | None:
     shape = shape_of(connection, name)
     if shape is None:
         return None
-    empty = not connection.execute(f"SELECT EXISTS (SELECT 1 FROM {shape.sql})").fetchone()[0]  # noqa: S608 - quoted
-    return FoundTable(name, shape.columns, shape.keys, empty)
+    ((filled,),) = connection.execute(f"SELECT EXISTS (SELECT 1 FROM {shape.sql})").fetchall()  # noqa: S608 - quoted
+    return FoundTable(name, shape.columns, shape.keys, empty=not filled)
 
 
 def creation(connection: apsw.Connection, name: str, columns: Sequence[Column], key: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ def creation(connection: apsw.Connection, name: str, columns: Sequence[Column], 
 
 
 def _indexed(connection: apsw.Connection, schema: str, index: str) -> frozenset[str]:
-    names = [column for (column,) in connection.execute(_INDEXED, (index, schema))]
+    names: list[Any] = [column for (column,) in connection.execute(_INDEXED, (index, schema))]
     return frozenset() if None in names else frozenset(names)  # one over an expression is of no use here
 
 

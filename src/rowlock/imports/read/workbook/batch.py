@@ -91,7 +91,7 @@ class RowBatch:
             self._chars += len(cell.text) + 32
 
     def take(self, width: int, *, faults: bool = True) -> tuple[pl.DataFrame, list[BadRecord]]:
-        """The rows as a frame of `width` columns, without blank and bad ones; those apart, unless faults are let pass."""
+        """The rows as a frame of `width` columns, without blank and bad ones; those apart, unless let pass."""
         numbers = pl.Series(ROW, self._numbers, dtype=pl.UInt32)
         columns = self._read(width)
         series = [numbers]
@@ -104,7 +104,7 @@ class RowBatch:
         frame = pl.DataFrame(series + kinds)
         self._clear()
         bad = [_bad(frame, place, *found[place], width) for place in sorted(found)]
-        texts = pl.col(f"^c\\d+$") if width else pl.lit("")
+        texts = pl.col("^c\\d+$") if width else pl.lit("")
         keep = pl.any_horizontal(texts.str.strip_chars() != "")
         if found:
             keep = keep & ~pl.int_range(pl.len()).is_in(list(found))
@@ -169,7 +169,7 @@ def _bad(frame: pl.DataFrame, place: int, code: str, reason: str, width: int) ->
 
 
 def split(frame: pl.DataFrame, bad: list[BadRecord], width: int, bytes_max: int) -> list[Batch]:
-    """As many batches as the texts need: many cells may share one long text, which is small only as long as it is one."""
+    """As many batches as the texts need: many cells may share one long text, which is small while it is one."""
     texts = pl.sum_horizontal(pl.col(f"c{at}").str.len_bytes() for at in range(width)).cast(pl.UInt64)
     total = int(frame.select(texts.sum()).item() or 0)
     if total <= bytes_max:

@@ -44,7 +44,9 @@ class CellReader:
         match form.type:
             case "n":
                 show = self._styles[form.style] if form.style < len(self._styles) else Show.NUMBER
-                cells = _numbers(written) if show is Show.NUMBER else moments_or_numbers(written, show, self._since_1904)
+                cells = (
+                    _numbers(written) if show is Show.NUMBER else moments_or_numbers(written, show, self._since_1904)
+                )
             case "s":
                 return self._shared_texts(written)
             case "str":
@@ -63,8 +65,7 @@ class CellReader:
         return self._bounded(cells)
 
     def _bounded(self, cells: Cells) -> Cells:
-        lengths = cells.texts.str.len_bytes()
-        if int(lengths.max() or 0) > self._chars_max:  # type: ignore[call-overload]  # the type of a maximum is unknown
+        if (cells.texts.str.len_bytes() > self._chars_max).any():
             long = cells.texts.str.len_chars() > self._chars_max
             cells.faults += [(at, *self._too_long()) for at in long.arg_true()]
             cells.texts = _cut(cells.texts, long)

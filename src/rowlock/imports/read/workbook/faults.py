@@ -15,7 +15,8 @@ def damaged(what: str) -> FileRefused:
 def too_large(what: str) -> FileRefused:
     """Reading on would take more memory or time than one file may."""
     return FileRefused(
-        f"The workbook is too large: {what}. Split it, or save the sheet as .csv and upload that.", code="file_too_large"
+        f"The workbook is too large: {what}. Split it, or save the sheet as .csv and upload that.",
+        code="file_too_large",
     )
 
 

@@ -26,24 +26,31 @@ def moments(written: pl.Series, show: Show, since_1904: bool) -> tuple[pl.Series
     """Texts and kinds, and the places of those that are no dates or times in this calendar: they stay numbers."""
     serial = written.str.strip_chars().cast(pl.Float64, strict=False)
     frame = pl.DataFrame({"serial": serial}).select(
-        "serial", ms=pl.when(pl.col("serial").is_between(0, 3_000_000)).then((pl.col("serial") * DAY).round()).cast(pl.Int64)
+        "serial",
+        ms=pl.when(pl.col("serial").is_between(0, 3_000_000)).then((pl.col("serial") * DAY).round()).cast(pl.Int64),
     )
     ms = pl.col("ms")
+    moment: pl.Expr
     if since_1904:
         moment = ms + _ALL_1904
     else:
         moment = (
-            pl.when(ms < DAY).then(None).when(ms < 60 * DAY).then(ms + _EARLY_1900)
-            .when(ms < 61 * DAY).then(None).otherwise(ms + _LATE_1900)
+            pl.when(ms < DAY)
+            .then(None)
+            .when(ms < 60 * DAY)
+            .then(ms + _EARLY_1900)
+            .when(ms < 61 * DAY)
+            .then(None)
+            .otherwise(ms + _LATE_1900)
         )
     moment = pl.when(moment < _END).then(moment)
     clock = pl.col("serial").is_between(0, 1, closed="left")
     if show is Show.DATE or (show is Show.BOTH and since_1904):
         clock = pl.lit(False)
-    frame = frame.with_columns(
-        clock=clock, moment=moment, time=pl.min_horizontal(ms, pl.lit(DAY - 1))
+    frame = frame.with_columns(clock=clock, moment=moment, time=pl.min_horizontal(ms, pl.lit(DAY - 1)))
+    kind: pl.Expr = (
+        pl.when("clock").then(int(CellKind.TIME)).when(pl.col("moment").is_not_null()).then(int(CellKind.DATETIME))
     )
-    kind = pl.when("clock").then(int(CellKind.TIME)).when(pl.col("moment").is_not_null()).then(int(CellKind.DATETIME))
     if show is Show.DATE:
         kind = pl.when(pl.col("moment") % DAY == 0).then(int(CellKind.DATE)).otherwise(kind)
     frame = frame.with_columns(kind=kind.cast(pl.UInt8))

@@ -1,8 +1,8 @@
 """The fast way through a sheet: rows of a form that was seen before need one split and one look in a table.
 
-A row's text without what is between its tags, and with its own number left open, is its *outline*; a sheet of any length
-has few. What an outline means is what expat said about it once, cell by cell, so the two ways cannot differ; whatever
-has no clear outline is given to expat as it is.
+A row's text without what is between its tags, and with its own number left open, is its *outline*; a sheet of any
+length has few. What an outline means is what expat said about it once, cell by cell, so the two ways cannot differ;
+whatever has no clear outline is given to expat as it is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Outline:
 
     __slots__ = ("cells", "hidden", "pick", "rows", "texts")
 
-    def __init__(self, hidden: bool, cells: tuple[tuple[int, Form], ...], slots: tuple[int, ...], slots_all: int) -> None:
+    def __init__(
+        self, hidden: bool, cells: tuple[tuple[int, Form], ...], slots: tuple[int, ...], slots_all: int
+    ) -> None:
         self.hidden = hidden
         self.cells = cells
         self.rows: list[int] = []  # places in the batch

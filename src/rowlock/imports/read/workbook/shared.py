@@ -60,7 +60,7 @@ class SharedTexts:
         if self._some:
             packed = pl.Series(self._some, dtype=pl.String)
             self._chunks.append(packed)
-            self._bytes += packed.estimated_size() + EACH_BYTES * len(packed)
+            self._bytes += int(packed.estimated_size()) + EACH_BYTES * len(packed)
             self._some, self._chars = [], 0
         if self._bytes > SHARED_BYTES_MAX:
             raise too_large(f"its shared texts need more than {SHARED_BYTES_MAX >> 20} MB")

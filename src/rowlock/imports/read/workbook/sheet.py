@@ -181,7 +181,7 @@ class SheetParser:
         number = int(style) if style.isascii() and style.isdigit() and len(style) < 10 else 0
         texts = self._texts
         if kind == "inlineStr" or ("is" in texts and "v" not in texts):
-            text = "".join(texts.get("is") or texts.get("v", ()))
+            text = "".join(texts.get("is") or texts.get("v") or [])
             return RawCell(column, Form("str", number), text) if text else None
         text = "".join(texts.get("v", ()))
         if text:

@@ -60,7 +60,7 @@ def _compound(path: Path) -> FileRefused:
 
 
 def _names_in(path: Path, names: tuple[str, ...]) -> set[str]:
-    """Which directory entries of a compound file there are: names in UTF-16, at multiples of 128 bytes, ended by NUL."""
+    """Which directory entries a compound file has: names in UTF-16, at multiples of 128 bytes, ended by NUL."""
     found: set[str] = set()
     wanted = {(name + "\0").encode("utf-16-le"): name for name in names}
     with path.open("rb") as file:

@@ -91,7 +91,7 @@ class WorkbookSource:
         most = self._limits.columns_max
         if batch.widest > most:
             raise FileRefused(
-                f"The sheet has a row of {batch.widest:,} filled cells; {most:,} columns are the most that an import takes. "
+                f"The sheet has a row of {batch.widest:,} filled cells; an import takes {most:,} columns at most. "
                 "Remove the columns that are not needed.",
                 code="too_many_columns",
             )

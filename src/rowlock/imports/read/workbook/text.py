@@ -23,7 +23,7 @@ class Unreadable(Exception):
 
 
 class Decoder:
-    """Turns blocks of UTF-8 into text with newlines as XML has them; blocks in another encoding stay bytes, for expat."""
+    """Turns blocks of UTF-8 into text with XML's newlines; blocks in another encoding stay bytes, for expat."""
 
     def __init__(self, part: str) -> None:
         self._part = part
