@@ -141,6 +141,8 @@ class UnknownImportType(ImportFault):
 class FileRefused(ImportFault):
     """The file cannot be imported; nothing of it was loaded. The code and the message say why."""
 
+    code = "file_refused"
+
     def __init__(self, message: str, *, code: str = "file_refused", more: dict[str, object] | None = None) -> None:
         super().__init__(message)
         self.code = code

@@ -150,8 +150,8 @@ class Intake:
                 count += await self.blobs.delete(upload_folder(name))
         return count
 
-    async def _forgotten(self, import_id: JobId, now: float) -> bool:
-        """Whether files have no import that may need them: whoever was to remove them has died, or never began one."""
+    async def _forgotten(self, import_id: ImportId, now: float) -> bool:
+        """Whether no import may need the files: whoever was to remove them has died, or never began one."""
         record = await self._app.store.get_import(import_id)
         return now - _made_at(import_id) > _STALE_SECONDS if record is None else record.swept_at is not None
 

@@ -76,7 +76,7 @@ class ImportTransaction(Protocol):
         """
 
     async def merge(self, load: Load, staged: str) -> Loaded:
-        """Put all rows of a staging table into a table, in one statement; where one is refused, nothing is kept.
+        """Put all rows of a staging table into a table; where some are refused, nothing is kept, and they are named.
 
         The staging table was made by `create_table` with the columns of the load and `row`.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -15,7 +16,7 @@ from rowlock.storage.postgres.put import Put
 from rowlock.storage.postgres.refuse import refused, rows_fault
 from rowlock.storage.postgres.rehearse import rehearsed
 from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted
-from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, numbered
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
@@ -82,18 +83,25 @@ class Loading:
         with own_words(self._url):
             shape = await self._checked(load)
             source = await must_have(self.connection, staged, [column.name for column in load.columns])
+            refusals, stage = Refusals(load), Stage(self.connection, load, shape)
+            undo = self.connection.transaction()
+            await undo.start()
             try:
-                async with self.connection.transaction():
-                    stage = Stage(self.connection, load, shape)
-                    await stage.create()
-                    await stage.fill_from(load, source.sql)
-                    loaded = await Put(self.connection, load, shape, stage, None).all_or_none()
-                    await stage.drop()
+                await stage.create()
+                await stage.fill_from(load, source.sql)
+                loaded = await Put(self.connection, load, shape, stage, None).all(refusals)
+                await stage.drop()
             except asyncpg.PostgresError as error:
+                await undo.rollback()
                 if not rows_fault(error):
                     raise
                 raise ImportFault(f"{load.table} refused a row, and all are kept or none: {_why(error)}") from error
-            return loaded
+            if not refusals.rows:
+                await undo.commit()
+                return loaded
+            await undo.rollback()
+            rows = await self.connection.fetch(numbered(load, source.sql))
+            return Loaded(refused=[replace(each, row=rows[each.row][0]) for each in refusals.in_order()])
 
     async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
         with own_words(self._url):

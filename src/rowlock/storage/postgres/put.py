@@ -16,7 +16,6 @@ from typing import Any
 
 import asyncpg
 
-from rowlock.errors import ImportFault
 from rowlock.storage.postgres.refuse import refused, rows_fault
 from rowlock.storage.postgres.shape import Shape, quoted
 from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage
@@ -72,16 +71,6 @@ class Put:
             updated = await self._tried(self._update, 0, span, refusals) if left and self.updates else 0
         unchanged = self._stage.rows - inserted - updated - (len(refusals.rows) - before)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
-
-    async def all_or_none(self) -> Loaded:
-        """Put every staged row, or raise what the first one that is refused was refused for."""
-        async with self._looking_up():
-            left = self._stage.rows - await self._drop_unchanged()
-            inserted, exist = await self._insert("TRUE")
-            if exist:
-                raise ImportFault(f"{len(exist)} rows have a key that {self._load.table} has already; none was kept")
-            updated = (await self._update("TRUE"))[0] if left > inserted and self.updates else 0
-        return Loaded(inserted, updated, self._stage.rows - inserted - updated)
 
     @asynccontextmanager
     async def _looking_up(self) -> AsyncIterator[None]:

@@ -86,9 +86,8 @@ class Stage:
     async def fill_from(self, load: Load, staged: str) -> None:
         """Take over the rows of a staging table."""
         values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
-        order = ", ".join(map(quoted, load.key)) or quoted("row")
         done = await self._connection.execute(
-            f"INSERT INTO {self.sql} SELECT row_number() OVER (ORDER BY {order}) - 1,"  # noqa: S608 - quoted
+            f"INSERT INTO {self.sql} SELECT row_number() OVER (ORDER BY {_order(load)}) - 1,"  # noqa: S608 - quoted
             f" {', '.join(values)} FROM {staged}",
             timeout=LOAD_SECONDS,
         )
@@ -165,3 +164,12 @@ def _written(frame: pl.DataFrame) -> bytes:
         time_format="%H:%M:%S%.f",
     )
     return lines.getvalue()
+
+
+def numbered(load: Load, staged: str) -> str:
+    """A query for the row numbers of a staging table, in the order in which `fill_from` takes them over."""
+    return f"SELECT {quoted('row')} FROM {staged} ORDER BY {_order(load)}"  # noqa: S608 - quoted
+
+
+def _order(load: Load) -> str:
+    return ", ".join(map(quoted, load.key)) or quoted("row")

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from rowlock.errors import ImportFault
 from rowlock.storage.chunk import in_key_order
 from rowlock.storage.plain import plain
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.sqlite.put import Put, savepoint
-from rowlock.storage.sqlite.refuse import ROWS_FAULT, refused
 from rowlock.storage.sqlite.rehearse import rehearsed
 from rowlock.storage.sqlite.shape import creation, found, must_have, place, quoted
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
@@ -76,13 +74,17 @@ def _load(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loade
         return put.all(frame["row"].to_list(), Refusals(load))
 
 
+class _Refused(Exception):
+    """Some rows were refused, and all or none were asked for."""
+
+
 def _merge(connection: apsw.Connection, load: Load, staged: str) -> Loaded:
-    put = Put(connection, load)
+    put, refusals = Put(connection, load), Refusals(load)
     try:
-        with savepoint(connection), put.taken_over(staged):
-            return put.all_or_none()
-    except ROWS_FAULT as error:
-        if not connection.in_transaction:
-            raise
-        reason = refused(error, 0).reason
-        raise ImportFault(f"{load.table} refused a row, and all are kept or none: {reason}") from error
+        with savepoint(connection), put.taken_over(staged) as numbers:
+            loaded = put.all(numbers, refusals)
+            if refusals.rows:
+                raise _Refused
+            return loaded
+    except _Refused:
+        return Loaded(refused=refusals.in_order())

@@ -78,8 +78,8 @@ class Put:
             yield
 
     @contextmanager
-    def taken_over(self, staged: str) -> Iterator[None]:
-        """Have the rows of a staging table on the stage."""
+    def taken_over(self, staged: str) -> Iterator[list[int]]:
+        """Have the rows of a staging table on the stage; their row numbers, by place."""
         source = must_have(self._connection, staged, self.names)
         with self._stage():
             order = ", ".join(map(quoted, self.load.key)) or quoted("row")
@@ -87,7 +87,8 @@ class Put:
                 f"INSERT INTO {STAGE} ({', '.join(self._own)}) SELECT {self._targets}"  # noqa: S608 - quoted
                 f" FROM {source.sql} ORDER BY {order}"
             )
-            yield
+            numbers = f"SELECT {quoted('row')} FROM {source.sql} ORDER BY {order}"  # noqa: S608 - quoted
+            yield [row[0] for row in self._connection.execute(numbers)]
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
@@ -107,14 +108,6 @@ class Put:
         inserted = self._tried(self._insert(), numbers, refusals)
         unchanged = self.rows - inserted - updated - len(refusals.rows)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
-
-    def all_or_none(self) -> Loaded:
-        """Put every staged row, or raise what one of them is refused for."""
-        if self.load.key and not self.updates and (exist := self._existing()):
-            raise ImportFault(f"{len(exist)} rows have a key that {self.load.table} has already; none was kept")
-        updated = self._run(self._update()) if self.updates and self.differs else 0
-        inserted = self._run(self._insert())
-        return Loaded(inserted, updated, self.rows - inserted - updated)
 
     def _tried(self, statement: str, numbers: Sequence[int], refusals: Refusals) -> int:
         """Run a statement for all staged rows at once, or, where the table refuses some, for each by itself."""
