@@ -153,7 +153,7 @@ def check_sqlite(path: str, truth: Truth) -> None:
 
 def _check_bad(found: list[list[Any]] | None, truth: Truth) -> None:
     if found is not None and {(row, column) for row, column in found} != set(truth.bad):
-        raise ClientError(f"found {len(found)} bad cells, and there are others: {truth.bad_cells}")
+        raise ClientError(f"the {len(found)} bad cells that were found are not the {truth.bad_cells} of the file")
 
 
 def _check_content(found: tuple[int, int], truth: Truth) -> None:

@@ -174,6 +174,25 @@ def _payables(desk: Desk) -> Iterator[Row]:
         yield (row["Invoice Number"], row["Vendor"], row["Category"], cents(row["Amount"]), *days)
 
 
+async def test_a_payable_without_due_date_and_category_is_due_at_once(desk: Desk) -> None:
+    desk.samples(1, "ap")
+    desk.write(
+        "accounts-payable-2.csv", ["invoiceNumber", "Vendor", "Amount", "Date Issued"], ["1", "V", "1", "1/2/2026"]
+    )
+    record = await desk.run("accounts-payable-2.csv")
+    assert record.status == "FAILED", "the date's header is none of those known"
+    desk.write(
+        "accounts-payable-3.csv",
+        ["invoiceNumber", "Vendor", "Amount", "Invoice Date"],
+        *(["0012", "V", "$1,234.5", "1/31/2026"], ["12", "V", "-7", "2026-01-31"]),
+    )
+    assert await desk.told("accounts-payable-3.csv") == (2, 2, 0, 0, 0, 0)
+    assert await desk.rows("accounts_payable", "invoice_number", "category", "amount_cents", "due_on", "paid_on") == [
+        ("0012", "uncategorized", 123_450, "2026-01-31", None),
+        ("12", "uncategorized", -700, "2026-01-31", None),
+    ]
+
+
 async def test_budgets_are_those_of_the_sheet(desk: Desk) -> None:
     desk.samples(250, "budgetForecast")
     assert await desk.told("Budget-Forecast.xlsx") == (250, 250, 0, 0, 0, 0)
@@ -282,6 +301,9 @@ async def test_an_address_in_another_case_is_the_same_customer(desk: Desk) -> No
     assert await desk.told("customers-1.csv") == (2, 2, 0, 0, 0, 0)
     assert await desk.told("customers-2.csv") == (2, 0, 1, 1, 0, 0)
     assert await desk.rows("customers", "email", "name") == [("ann@example.org", "Ann"), ("bob@example.org", "Rob")]
+    # Nobody said since when: they count from the beginning.
+    await desk.office.run("generateMonthlySnapshots", companyId="default", amendedMonth="2026-01")
+    assert (await desk.office.snapshots("default"))["2026-01"][-1] == 2
 
 
 async def test_companies_do_not_see_each_other(desk: Desk) -> None:

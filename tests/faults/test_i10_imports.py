@@ -128,9 +128,7 @@ def test_the_attack_notices_a_ledger_that_has_its_own_transaction(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "rounds", [pytest.param(3, id="short"), pytest.param(30, id="long", marks=[pytest.mark.long])]
-)
+@pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), pytest.param(30, id="long", marks=[pytest.mark.long])])
 def test_a_cancelled_import_leaves_whole_chunks_and_can_go_on(
     database: Database, fleet: Fleet, rng: random.Random, tmp_path: Path, rounds: int, figure: Callable[[str], None]
 ) -> None:
@@ -156,7 +154,9 @@ def cancel_and_resume(
     importing.cancel(import_id)
     cancelled = importing.get(import_id)
     # heartbeat (0.25 s) + 1 s: nothing of it runs any more, and nothing has changed since the cancel returned.
-    running = "SELECT count(*) FROM {}running r JOIN {}jobs j ON j.id = r.job_id WHERE j.payload LIKE '%" + import_id + "%'"
+    running = (
+        "SELECT count(*) FROM {}running r JOIN {}jobs j ON j.id = r.job_id WHERE j.payload LIKE '%" + import_id + "%'"
+    )
     until(lambda: database.rows(running.replace("j.payload", "CAST(j.payload AS TEXT)")) == [(0,)], 1.25, tree.tail)
     later = importing.get(import_id)
     assert later.status is ImportStatus.CANCELLED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -127,7 +127,7 @@ MakeOffice = Callable[..., Awaitable[Office]]
 
 
 @pytest.fixture
-async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOffice]:
+async def make_office(make_app: MakeApp, tmp_path: Path) -> MakeOffice:
     """Makes offices; without importers where `declare` is given, which declares its own."""
 
     async def make(declare: Callable[[Rowlock], object] | None = None, **settings: Any) -> Office:
@@ -143,7 +143,7 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOf
             await office.execute(f"DROP TABLE IF EXISTS {table}")
         return office
 
-    yield make
+    return make
 
 
 @pytest.fixture

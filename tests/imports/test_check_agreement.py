@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, StringConstraints, ValidationError, model_validator
 
-from rowlock.imports.check import Checked, Checker, key_hash
-from rowlock.imports.coerce import coerce
-from rowlock.imports.columns import dtype_of
+from rowlock.imports.checking.check import Checked, Checker, key_hash
+from rowlock.imports.checking.coerce import coerce
+from rowlock.imports.checking.columns import dtype_of
+from rowlock.imports.checking.reasons import BadCell, of_pydantic
+from rowlock.imports.checking.stored import stored
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.reasons import BadCell, of_pydantic
 from rowlock.imports.source import CellKind
-from rowlock.imports.stored import stored
 
 
 class Colour(enum.Enum):

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rowlock.imports.coerce import coerce
+from rowlock.imports.checking.coerce import coerce
+from rowlock.imports.checking.reasons import CODES, BadCell
+from rowlock.imports.checking.stored import plain_decimal, stored
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
-from rowlock.imports.reasons import CODES, BadCell
 from rowlock.imports.source import CellKind
-from rowlock.imports.stored import plain_decimal, stored
 from rowlock.storage.tables import Kind
 
 POINT = Formats()

@@ -376,7 +376,7 @@ async def test_files_without_an_import_are_swept_after_a_day(shop: Site) -> None
     recent = f"imports/{(await raw(shop, CSV + b'x')).json()['id'][:-4]}0000/source.csv"
     await intake.blobs.put(recent, CSV)
     assert old in files(shop)
-    await intake.sweep()
+    await shop.app.imports.sweep_forgotten()
     assert old not in files(shop)
     assert {kept, recent} <= set(files(shop))
 

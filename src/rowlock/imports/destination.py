@@ -24,7 +24,7 @@ def check_table(declared: ImportType, table: FoundTable | None) -> None:
     """Raise FileRefused that names everything that does not fit."""
     if table is None:
         raise FileRefused(
-            f"there is no table {declared.into!r}; create it, or let the importer {declared.name!r} do so (create=True)",
+            f"there is no table {declared.into!r}: create it, or let importer {declared.name!r} do so (create=True)",
             code="table_mismatch",
         )
     if wrong := _mismatches(declared, table):

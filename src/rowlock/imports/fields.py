@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
+from rowlock.imports.checking.shape import Shape, shape_of
+from rowlock.imports.checking.stored import stored
 from rowlock.imports.formats import Formats, dump_formats, load_formats
-from rowlock.imports.shape import Shape, shape_of
-from rowlock.imports.stored import stored
 from rowlock.storage.tables import Column, Kind
 
 _DEFAULT = Formats()

@@ -11,8 +11,8 @@ import orjson
 
 from rowlock.errors import ImportFault, Permanent, RowlockError
 from rowlock.imports.importer import ImportType
-from rowlock.imports.jobs import upload_folder
 from rowlock.imports.run import SAMPLE_ROWS, Run, run_of
+from rowlock.imports.sweep import sweep
 from rowlock.imports.workshop import Workshop
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
@@ -103,9 +103,7 @@ async def _refuse(
     """All or nothing, and not all: nothing."""
     if loaded.refused:
         groups = Counter((refused.column, refused.code) for refused in loaded.refused)
-        errors = [
-            ErrorRow(r.row, [RowError(r.row, r.column, r.code, r.reason)], []) for r in loaded.refused
-        ]
+        errors = [ErrorRow(r.row, [RowError(r.row, r.column, r.code, r.reason)], []) for r in loaded.refused]
         counts = Counts(rows=len(errors), invalid=len(errors))
         told = ChunkResult(counts, [ErrorGroup(column, code, n) for (column, code), n in groups.items()], errors)
         await tx.end_chunk(record.id, meta["chunkCount"], told)
@@ -155,9 +153,3 @@ def _summary(counts: Counts, run: Run) -> str:
         parts.append(f"{counts.duplicate:,} duplicates")
     parts.append(f"{counts.invalid:,} failed")
     return f"{counts.rows:,} rows: {would}{', '.join(parts)}"
-
-
-async def sweep(shop: Workshop, record: ImportRecord) -> None:
-    """Remove the files of an import that is over; from here on it cannot be resumed."""
-    if await shop.engine.store.sweep_import(record.id):
-        await shop.blobs.delete(upload_folder(record.id))

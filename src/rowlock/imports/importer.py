@@ -1,7 +1,7 @@
 """What an import type is: a schema, a key, a destination, and hooks for each step.
 
-    parse ─▶ check ─▶ enrich ─▶ transform ─▶ load        (a chunk at a time)
-    prepare (once, before the chunks)      finish (once, after them)
+parse ─▶ check ─▶ enrich ─▶ transform ─▶ load        (a chunk at a time)
+prepare (once, before the chunks)      finish (once, after them)
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import BaseModel
 
 from rowlock.errors import SettingsError
+from rowlock.imports.checking.shape import shape_of
 from rowlock.imports.fields import Field, column_of, fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.shape import shape_of
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.tables import Column, Kind, Loaded, Mode
 
@@ -217,8 +217,8 @@ def _partition(name: str, importer: Importer, fields: Sequence[Field]) -> tuple[
         return tuple(by_name[column] for column in importer.partition)
     if missing := [column for column in importer.key if column not in by_name and column not in importer.constants]:
         raise SettingsError(
-            f"importer {name!r}: key column {missing[0]!r} is not in the file; give partition=, the columns of the file "
-            f"whose equal values belong to the same key"
+            f"importer {name!r}: key column {missing[0]!r} is not in the file; give partition=, those columns of the "
+            f"file whose equal values belong to the same key"
         )
     return tuple(by_name[column] for column in importer.key if column in by_name)
 
@@ -231,4 +231,4 @@ def _one_of(name: str, option: str, kind: type[E], given: E | str) -> E:
 
 
 _NEEDED = {"row": "a pydantic model of one row of the file", "into": "the table that rows go into"}
-_OPTIONS = {name for name in Importer.__annotations__}
+_OPTIONS = set(Importer.__annotations__)

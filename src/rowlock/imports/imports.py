@@ -13,7 +13,6 @@ from rowlock.errors import (
     ImportNotFound,
     ImportNotResumable,
     Permanent,
-    RowlockError,
     SettingsError,
 )
 from rowlock.imports.importer import Importer, ImportType, declared
@@ -30,6 +29,7 @@ from rowlock.storage.records import NewJob
 
 _CLOSE_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
+_FORGOTTEN_SECONDS = 3_600.0
 _BATCH = 100
 
 
@@ -163,20 +163,28 @@ class Imports:
             self.shop.log.error("import.failed", id=record.id, type=record.type, reason=record.message)
 
     async def sweep(self) -> None:
-        """Remove the files of imports that nobody will resume."""
-        from rowlock.imports.finish import sweep
+        """Remove the files of imports that are over."""
+        from rowlock.imports.sweep import sweep_ended
 
-        settings = self.shop.engine.settings
-        for record in await self.shop.engine.store.sweepable_imports(settings.keep_import_file_days, _BATCH):
-            try:
-                await sweep(self.shop, record)
-            except RowlockError as error:
-                self.shop.log.warning("import.unswept", id=record.id, reason=str(error))
+        await sweep_ended(self.shop)
+
+    async def sweep_forgotten(self) -> None:
+        """Remove files that belong to no import."""
+        from rowlock.imports.sweep import sweep_forgotten
+
+        if count := await sweep_forgotten(self.shop):
+            self.shop.log.info("import.swept", files=count)
 
     @property
     def chores(self) -> list[tuple[float, Callable[[], Any]]]:
         """What the keeper does for imports, and how often."""
-        return [(_CLOSE_SECONDS, self.close), (_SWEEP_SECONDS, self.sweep)] if self.types else []
+        if not self.types:
+            return []
+        return [
+            (_CLOSE_SECONDS, self.close),
+            (_SWEEP_SECONDS, self.sweep),
+            (_FORGOTTEN_SECONDS, self.sweep_forgotten),
+        ]
 
 
 def _preload() -> None:

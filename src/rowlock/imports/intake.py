@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rowlock.errors import BadPayload, DuplicateImport, StoreError, UnknownImportType
-from rowlock.ids import is_uuid, uuid7
+from rowlock.ids import uuid7
 from rowlock.imports import folder, manifest, upload
 from rowlock.imports.importer import ImportType
 from rowlock.imports.jobs import ImportJobs, upload_folder
@@ -23,7 +22,6 @@ from rowlock.storage.imports import Added, ImportId, NewImport
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-_STALE_SECONDS = 86_400.0
 _SHEET_LENGTH_MAX = 255
 
 
@@ -109,7 +107,7 @@ class Intake:
         try:
             added = await self._app.store.add_import(new, job)
         except StoreError:
-            raise  # it may be recorded all the same: the file stays until that is certain, see `sweep`
+            raise  # it may be recorded all the same: the file stays until that is certain
         except BaseException:
             await self.blobs.delete(upload_folder(import_id))
             raise
@@ -140,25 +138,6 @@ class Intake:
             )
         listed_sheet = entry.sheet if entry is not None and entry.type == name else None
         return known[name], about.sheet or listed_sheet
-
-    async def sweep(self, limit: int = 1_000) -> int:
-        """Remove what nobody will come back for, and count it: files half received, and those without an import."""
-        count = await self.blobs.sweep_scratch(_STALE_SECONDS)
-        now = time.time()  # as ids are made; a day is more than clocks differ
-        for name in (await self.blobs.folders(upload_folder("").rstrip("/")))[:limit]:
-            if is_uuid(name) and await self._forgotten(name, now):
-                count += await self.blobs.delete(upload_folder(name))
-        return count
-
-    async def _forgotten(self, import_id: ImportId, now: float) -> bool:
-        """Whether no import may need the files: whoever was to remove them has died, or never began one."""
-        record = await self._app.store.get_import(import_id)
-        return now - _made_at(import_id) > _STALE_SECONDS if record is None else record.swept_at is not None
-
-
-def _made_at(import_id: ImportId) -> float:
-    """When an id was made, in seconds: it begins with that."""
-    return int(import_id.replace("-", "")[:12], 16) / 1_000
 
 
 def _names(known: Mapping[str, ImportType]) -> str:

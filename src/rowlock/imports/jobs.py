@@ -1,8 +1,8 @@
 """The jobs of an import: a parent that plans, chunks that load, one that finishes.
 
-    {"kind": "parent", "importJobId": …}
-    {"kind": "chunk", "importJobId": …, "chunkIndex": …, "chunkCount": …, "strategy": …, "payload": {…}}
-    {"kind": "finish", "importJobId": …}
+{"kind": "parent", "importJobId": …}
+{"kind": "chunk", "importJobId": …, "chunkIndex": …, "chunkCount": …, "strategy": …, "payload": {…}}
+{"kind": "finish", "importJobId": …}
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ class ImportJobs:
         return self._enqueuer.prepare(IMPORT_JOB, payload, queue=queue, company_id=company_id)
 
 
+IMPORTS_FOLDER = "imports"
+
+
 def upload_folder(import_id: ImportId) -> str:
     """Where the files of an import are in the blob store."""
-    return f"imports/{import_id}"
+    return f"{IMPORTS_FOLDER}/{import_id}"
 
 
 def chunk_path(folder: str, index: int) -> str:

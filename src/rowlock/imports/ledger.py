@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rowlock.errors import ImportFault
-from rowlock.imports.checkers import checker
+from rowlock.imports.checking.checkers import checker
 from rowlock.imports.importer import Duplicates, ImportType
 from rowlock.imports.run import Run
 from rowlock.imports.source import ROW

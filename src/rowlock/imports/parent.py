@@ -43,7 +43,9 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
             pass
     try:
         if declared is None:
-            raise FileRefused(f"no importer {record.type!r} is declared in this application", code="unknown_import_type")
+            raise FileRefused(
+                f"no importer {record.type!r} is declared in this application", code="unknown_import_type"
+            )
         direct = await _fitting_table(shop, declared)
         folder = f"{upload_folder(record.id)}/{job.lease}"
         found = await _read(shop, declared, record, folder)
@@ -81,7 +83,7 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
             if not await store.note_import(record.id, 1 + int(8 * done), f"{_READING}: {done:.0%}"):
                 raise ImportFault("the import is not running any more")
 
-    from rowlock.imports.check import hashable
+    from rowlock.imports.checking.check import hashable
     from rowlock.imports.resplit import resplit
 
     try:
@@ -177,6 +179,3 @@ def _meta(declared: ImportType, found: Found, folder: str) -> dict[str, Any]:
         "notices": found.notices,
         "folder": folder,
     }
-
-
-

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from rowlock.errors import FileRefused
-from rowlock.imports.check import key_hash
+from rowlock.imports.checking.check import key_hash
 from rowlock.imports.fields import load
 from rowlock.imports.headers import find_header, refuse_header
 from rowlock.imports.order import Found, Order
@@ -33,6 +33,8 @@ from rowlock.imports.split import Splitter, chunk_count, key_cells
 
 HEAD_ROWS = 50
 _PR_SET_PDEATHSIG = 1
+_TEXT_BYTES_FLOOR = 1 << 28
+_TEXT_RATIO = 200
 _ADDRESS_BYTES = 3 << 30  # Polars reserves far more than it uses; what it uses is watched from outside
 
 
@@ -55,7 +57,7 @@ def plan(order: Order) -> Found:
     key = [(by_name[name], header.match.columns.get(name)) for name in order.partition]
     count = chunk_count(path.stat().st_size, order) if key else order.chunks_max
     bad, groups = list[list[Any]](), Counter[str]()
-    with Splitter(order.folder, count, order.chunk_bytes) as splitter:
+    with Splitter(order.folder, count, order.chunk_bytes, _text_bytes_max(order, path)) as splitter:
         for batch in source.batches(header.row, width):
             if key:
                 cells = key_cells(batch.frame, key, source.typed)
@@ -86,6 +88,13 @@ def plan(order: Order) -> Found:
         [[code, number] for code, number in groups.items()],
         bad,
     )
+
+
+def _text_bytes_max(order: Order, path: Path) -> int:
+    """How much text may come out of a file; cells cost some bytes even where they are empty."""
+    if order.kind == "xlsx":
+        return min(order.unpacked_bytes_max, _TEXT_BYTES_FLOOR + _TEXT_RATIO * path.stat().st_size)
+    return 4 * order.unpacked_bytes_max
 
 
 def confine(order: Order) -> None:

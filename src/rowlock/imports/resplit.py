@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from rowlock.imports.checkers import checker
+from rowlock.imports.checking.checkers import checker
 from rowlock.imports.importer import ImportType
 from rowlock.imports.order import Found
 from rowlock.imports.source import ROW
@@ -25,7 +26,7 @@ def resplit(declared: ImportType, found: Found, scratch: Path) -> Found:
     folder.mkdir()
     key = [field.name for field in declared.partition]
     headers = {name: found.header[index] for name, index in found.columns.items()}
-    with Splitter(str(folder), count, 0) as splitter:
+    with Splitter(str(folder), count, 0, sys.maxsize) as splitter:
         for chunk in found.chunks:
             cells = read_chunk(Path(chunk.path).read_bytes())
             checked = checker(declared).check(

@@ -1,8 +1,8 @@
 """The seam between the readers and the planner: rows of cells, whatever the file was.
 
 A frame of cells has a column `row` (UInt32, the number that the user sees beside the row) and one of text per column
-of the header: c0, c1, … An empty cell is an empty text. A typed source, such as a workbook, adds k0, k1, … (UInt8): what
-kind of cell each was.
+of the header: c0, c1, … An empty cell is an empty text. A typed source, such as a workbook, adds k0, k1, … (UInt8):
+what kind of cell each was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chunk files: rows of cells as Arrow, split by the hash of their key or as they come.
 
-    part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes          (a part is an Arrow IPC file)
+part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes          (a part is an Arrow IPC file)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import BinaryIO
 import orjson
 import polars as pl
 
+from rowlock.errors import FileRefused
 from rowlock.imports.fields import Field
 from rowlock.imports.order import ChunkFile, Order
 from rowlock.imports.source import ROW
@@ -32,15 +33,16 @@ def chunk_count(size_bytes: int, order: Order) -> int:
 class Splitter:
     """Writes rows to chunk files; memory is bounded by one batch."""
 
-    def __init__(self, folder: str, count: int, chunk_bytes: int) -> None:
+    def __init__(self, folder: str, count: int, chunk_bytes: int, bytes_max: int) -> None:
         self._folder = Path(folder)
         self._count = count
         self._chunk_bytes = chunk_bytes
+        self._bytes_left = bytes_max
         self._files: list[_File] = []
 
     def add(self, frame: pl.DataFrame) -> None:
         """Append rows as they come, to a chunk until it is large enough, then to the next."""
-        if frame.is_empty():
+        if self._nothing(frame):
             return
         rows_at_once = max(1, int(self._chunk_bytes * frame.height / frame.estimated_size()))
         for piece in frame.iter_slices(rows_at_once):
@@ -50,7 +52,7 @@ class Splitter:
 
     def add_by_hash(self, frame: pl.DataFrame, key: pl.Series) -> None:
         """Append rows, each to the chunk that the hash of its key says."""
-        if frame.is_empty():
+        if self._nothing(frame):
             return
         while len(self._files) < self._count:
             self._open()
@@ -68,6 +70,14 @@ class Splitter:
         for file in self._files:
             file.end()
         return [ChunkFile(str(file.path), file.rows) for file in self._files if file.rows]
+
+    def _nothing(self, frame: pl.DataFrame) -> bool:
+        """Whether there is nothing to write; raises FileRefused past the bound: a small file can say much, over and
+        over."""
+        self._bytes_left -= int(frame.estimated_size())
+        if self._bytes_left < 0:
+            raise FileRefused("the file holds far more text than its size suggests; split it", code="file_too_large")
+        return frame.is_empty()
 
     def _open(self) -> None:
         self._files.append(_File(self._folder / f"{len(self._files)}.arrow"))

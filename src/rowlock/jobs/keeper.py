@@ -132,11 +132,18 @@ class Pruned:
     locks: int
     runs: int
     access: int  # requests and tokens of the HTTP API
+    imports: int
 
     @property
     def records(self) -> dict[str, int]:
         """Of all but the jobs."""
-        return {"failures": self.failures, "locks": self.locks, "runs": self.runs, "access": self.access}
+        return {
+            "failures": self.failures,
+            "locks": self.locks,
+            "runs": self.runs,
+            "access": self.access,
+            "imports": self.imports,
+        }
 
 
 async def prune(engine: Engine, log: Any) -> Pruned:
@@ -160,6 +167,7 @@ async def prune(engine: Engine, log: Any) -> Pruned:
         locks=await _all(store.prune_locks, s.keep_lock_days, s.prune_batch),
         runs=await _all(store.prune_runs, s.keep_run_days, s.prune_batch),
         access=await _all(store.prune_access, s.keep_token_days, s.prune_batch),
+        imports=await _all(store.prune_imports, s.keep_import_days, s.prune_batch),
     )
     if any(jobs.values()):
         log.info("job.pruned", **{status.value: count for status, count in jobs.items()})

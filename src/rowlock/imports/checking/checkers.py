@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rowlock.imports.importer import ImportType
 
 if TYPE_CHECKING:
-    from rowlock.imports.check import Checker
+    from rowlock.imports.checking.check import Checker
 
 _MADE: dict[int, tuple[ImportType, Checker]] = {}
 
 
 def checker(declared: ImportType) -> Checker:
     """What checks the rows of an import type."""
-    from rowlock.imports.check import Checker
+    from rowlock.imports.checking.check import Checker
 
     if id(declared) not in _MADE:
         _MADE[id(declared)] = (declared, Checker(declared.row, declared.fields))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 
+from rowlock.imports.checking.reasons import BadCell
 from rowlock.imports.formats import Formats
-from rowlock.imports.reasons import BadCell
 
 SERIAL_MAX = 2_958_465  # 9999-12-31
 SERIAL_EPOCH = dt.date(1899, 12, 30)

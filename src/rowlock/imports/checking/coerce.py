@@ -11,12 +11,12 @@ import uuid
 from functools import lru_cache
 from typing import Any
 
+from rowlock.imports.checking.numbers import read_decimal, read_float, read_integer
+from rowlock.imports.checking.reasons import BadCell
+from rowlock.imports.checking.times import read_date, read_datetime, read_time
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
-from rowlock.imports.numbers import read_decimal, read_float, read_integer
-from rowlock.imports.reasons import BadCell
 from rowlock.imports.source import CellKind
-from rowlock.imports.times import read_date, read_datetime, read_time
 from rowlock.storage.tables import Kind
 
 BLANKS = " \t\n\x0b\x0c\r\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"

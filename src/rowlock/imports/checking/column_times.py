@@ -7,9 +7,9 @@ import re
 
 import polars as pl
 
+from rowlock.imports.checking.times import SERIAL_EPOCH, SERIAL_MAX, written_dates
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
-from rowlock.imports.times import SERIAL_EPOCH, SERIAL_MAX, written_dates
 
 _ISO_DATE = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _HOURS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"

@@ -13,11 +13,11 @@ from uuid import UUID
 import polars as pl
 from pydantic import BaseModel
 
-from rowlock.imports.columns import Converted, convert, default_of, dtype_of
+from rowlock.imports.checking.columns import Converted, convert, default_of, dtype_of
+from rowlock.imports.checking.judge import Judge, Problem
+from rowlock.imports.checking.keys import hashable, key_hash
+from rowlock.imports.checking.reasons import CODES
 from rowlock.imports.fields import Field
-from rowlock.imports.judge import Judge, Problem
-from rowlock.imports.keys import hashable, key_hash
-from rowlock.imports.reasons import CODES
 from rowlock.imports.source import ROW, CellKind
 from rowlock.storage.imports import RowError
 from rowlock.storage.tables import Kind

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import polars as pl
 
+from rowlock.imports.checking.numbers import currency_patterns, groups, number_pattern
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
-from rowlock.imports.numbers import currency_patterns, groups, number_pattern
 
 _INTEGER = "^-?(?:0|[1-9][0-9]{0,17})$"
 _FLOAT = r"^-?[0-9]{1,300}(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,6})?$"

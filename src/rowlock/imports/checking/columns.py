@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from rowlock.imports.coerce import UUID_PATTERN, formats_for
-from rowlock.imports.column_numbers import decimals, floats, integers
-from rowlock.imports.column_times import dates, datetimes, times
+from rowlock.imports.checking.coerce import UUID_PATTERN, formats_for
+from rowlock.imports.checking.column_numbers import decimals, floats, integers
+from rowlock.imports.checking.column_times import dates, datetimes, times
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
 from rowlock.imports.source import CellKind

@@ -6,8 +6,8 @@ import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
 
+from rowlock.imports.checking.reasons import BadCell
 from rowlock.imports.formats import GROUPS, Formats
-from rowlock.imports.reasons import BadCell
 
 DIGITS_MAX = 1_000  # of one number; more are no number that anyone wrote
 EXPONENT_MAX = 400

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from rowlock.imports.coerce import BLANKS, coerce
-from rowlock.imports.columns import convert, dtype_of
+from rowlock.imports.checking.coerce import BLANKS, coerce
+from rowlock.imports.checking.columns import convert, dtype_of
+from rowlock.imports.checking.reasons import BadCell
+from rowlock.imports.checking.stored import stored
 from rowlock.imports.fields import Field
-from rowlock.imports.reasons import BadCell
 from rowlock.imports.source import CellKind
-from rowlock.imports.stored import stored
 from rowlock.storage.tables import Kind
 
 _SEED = 0x5EED  # any number, but the same in each process of an import

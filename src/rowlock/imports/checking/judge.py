@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rowlock.imports.coerce import coerce
+from rowlock.imports.checking.coerce import coerce
+from rowlock.imports.checking.reasons import BadCell, of_pydantic
+from rowlock.imports.checking.shape import shape_of
+from rowlock.imports.checking.stored import stored
 from rowlock.imports.fields import Field
-from rowlock.imports.reasons import BadCell, of_pydantic
-from rowlock.imports.shape import shape_of
 from rowlock.imports.source import CellKind
-from rowlock.imports.stored import stored
 
 
 @dataclass(frozen=True, slots=True)
