@@ -81,6 +81,11 @@ class Importer:
     """The same for single fields, by name."""
     queue: ClassVar[str | None] = None
 
+    @property
+    def hooked(self) -> bool:
+        """Whether it changes rows after they were checked."""
+        return type(self).enrich is not Importer.enrich or type(self).transform is not Importer.transform
+
     async def prepare(self, run: Run) -> None:
         """Once, before the chunks, in the transaction that lets them start: look up context, deactivate, check."""
 

@@ -61,7 +61,7 @@ class Ledger:
         return good
 
     def _without_duplicates(self, frame: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-        if not frame.select(key).is_duplicated().any():
+        if (frame[key[0]].n_unique() if len(key) == 1 else frame.select(key).n_unique()) == frame.height:
             return frame
         frame = frame.sort(ROW)
         if self._declared.duplicates is Duplicates.LAST:
@@ -94,7 +94,7 @@ class Ledger:
             frame = frame.filter(~pl.col(ROW).is_in(list({error.row for error in rejected})))
         assert self._cells is not None
         expected = self._cells.height - len(self._invalid)
-        if frame.height != expected or frame[ROW].n_unique() != expected:
+        if frame.height != expected or not frame[ROW].is_unique().all():
             raise ImportFault(
                 f"importer {run.type!r}: {hook}() was given {expected} rows that count and returned {frame.height}; "
                 f"use run.reject(rows, reason) for those that are not to be loaded"
@@ -127,7 +127,8 @@ class Ledger:
 
     def _check_keys(self, frame: pl.DataFrame, key: list[str]) -> None:
         """Rows were split by their key before the hooks saw them: a key that a hook changes may be in two chunks."""
-        if self._declared.importer.partition is not None or not key or self.meta["chunkCount"] == 1:
+        importer = self._declared.importer
+        if importer.partition is not None or not importer.hooked or not key or self.meta["chunkCount"] == 1:
             return
         assert self._keys is not None
         before = self._keys.select(ROW, *key).join(frame.select(ROW), on=ROW, how="semi")

@@ -15,14 +15,17 @@ import resource
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
+import polars as pl
 
 from rowlock.errors import FileRefused
+from rowlock.imports.aside import Aside
 from rowlock.imports.checking.check import key_hash
-from rowlock.imports.fields import load
+from rowlock.imports.fields import Field, load
 from rowlock.imports.headers import find_header, refuse_header
 from rowlock.imports.order import Found, Order
 from rowlock.imports.read.delimited import open_delimited
@@ -57,18 +60,15 @@ def plan(order: Order) -> Found:
     key = [(by_name[name], header.match.columns.get(name)) for name in order.partition]
     count = chunk_count(path.stat().st_size, order) if key else order.chunks_max
     bad, groups = list[list[Any]](), Counter[str]()
-    with Splitter(order.folder, count, order.chunk_bytes, _text_bytes_max(order, path)) as splitter:
+    with Splitter(order.folder, count, order.chunk_bytes, _text_bytes_max(order, path)) as splitter, Aside() as aside:
         for batch in source.batches(header.row, width):
-            if key:
-                cells = key_cells(batch.frame, key, source.typed)
-                splitter.add_by_hash(batch.frame, key_hash(cells, [field for field, _ in key], source.typed))
-            else:
-                splitter.add(batch.frame)
+            aside.do(partial(_split, splitter, batch.frame, key, source.typed))
             for record in batch.bad:
                 groups[record.code] += 1
                 if len(bad) < order.errors_max:
                     bad.append([record.row, record.code, record.reason, list(record.cells)])
             _say({"done": batch.done})
+        aside.wait()
         chunks = splitter.chunks()
     bad_rows = sum(groups.values())
     rows = bad_rows + sum(chunk.rows for chunk in chunks)
@@ -88,6 +88,14 @@ def plan(order: Order) -> Found:
         [[code, number] for code, number in groups.items()],
         bad,
     )
+
+
+def _split(splitter: Splitter, frame: pl.DataFrame, key: list[tuple[Field, int | None]], typed: bool) -> None:
+    if key:
+        hashes = key_hash(key_cells(frame, key, typed), [field for field, _ in key], typed)
+        splitter.add_by_hash(frame, hashes)
+    else:
+        splitter.add(frame)
 
 
 def _text_bytes_max(order: Order, path: Path) -> int:

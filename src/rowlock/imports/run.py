@@ -99,8 +99,8 @@ class Run:
         assert declared is not None
         made: dict[str, Any] = {}
         if declared.company is not None:
-            made[declared.company] = self.company_id or declared.importer.default_company
-            if made[declared.company] is None:
+            made[declared.company] = self.company_id
+            if self.company_id is None:
                 raise FileRefused(
                     f"imports of {self.type!r} belong to a company: name it (companyId, --company)",
                     code="company_required",
@@ -119,7 +119,7 @@ def run_of(record: ImportRecord, declared: ImportType, store: Store, **more: Any
         record.id,
         record.type,
         record.file_name,
-        record.company_id,
+        record.company_id or (declared.importer.default_company if declared.company else None),
         record.project_id,
         record.user_id,
         bool(options.get("dryRun")),

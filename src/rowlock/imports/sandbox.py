@@ -16,7 +16,8 @@ from rowlock.errors import FileRefused, StoreUnavailable
 from rowlock.imports.order import Found, Order
 
 _LOOK_SECONDS = 0.02
-_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of this file begin
+_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of a large file begin
+_LARGE_BYTES = 1 << 20
 _LINE_BYTES_MAX = 256 << 20  # an answer names every chunk, and the first bad records with their cells
 _THREADS = "2"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -50,10 +51,10 @@ class Sandbox:
         finally:
             await _end(child)
             if self._warming is None or self._warming.done():
-                self._warming = asyncio.create_task(self._warm_later())
+                self._warming = asyncio.create_task(self._warm_later(_large(order)))
 
-    async def _warm_later(self) -> None:
-        await asyncio.sleep(_REST_SECONDS)
+    async def _warm_later(self, large: bool) -> None:
+        await asyncio.sleep(_REST_SECONDS if large else 0.0)
         await self.warm()
 
     async def close(self) -> None:
@@ -142,6 +143,13 @@ class _Reading:
             f"the file cannot be read: its reader ended ({how}). Open it in a spreadsheet program and save it again",
             code="unreadable_file",
         )
+
+
+def _large(order: Order) -> bool:
+    try:
+        return os.stat(order.path).st_size > _LARGE_BYTES
+    except OSError:
+        return False
 
 
 async def _spawn() -> asyncio.subprocess.Process:

@@ -1,0 +1,153 @@
+"""The process that reads a file: how it is started, what of its words is kept, and how it is ended for certain.
+
+A file may have taken it over. So no more of its output is held than an answer needs, nothing waits for its pipes,
+which a process that it started may keep open, and all that it started ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import cast
+
+ANSWER_BYTES_MAX = 64 << 20
+ERROR_BYTES_MAX = 64 << 20  # of warnings and traces; the end of them is kept
+_TAIL_BYTES = 4_096
+_PROGRESS = b'{"done":'
+_PROGRESS_BYTES = 64
+_THREADS = "2"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Child(asyncio.SubprocessProtocol):
+    """A running planner; `progress` is what it said last, `answer` its last line, and `over` when there is no more."""
+
+    def __init__(self) -> None:
+        self.progress: bytes | None = None
+        self.answer: bytes | None = None
+        self.code: int | None = None  # how it ended: an exit code, or a signal below 0
+        self.stray = False  # it said more than there is to say
+        self.news = asyncio.Event()
+        self.over = asyncio.Event()  # it ended, or closed its output, or has answered
+        self.ended = asyncio.Event()
+        self._line = bytearray()
+        self._tail = bytearray()
+        self._error_bytes = 0
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._transport is not None
+        return self._transport.get_pid()
+
+    @property
+    def last_words(self) -> str:
+        """The last line of what it wrote to stderr."""
+        lines = self._tail.decode(errors="backslashreplace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def tell(self, data: bytes) -> None:
+        """Write to its stdin; where it has died, its end tells."""
+        assert self._transport is not None
+        stdin = self._transport.get_pipe_transport(0)
+        if stdin is not None and not stdin.is_closing():
+            cast(asyncio.WriteTransport, stdin).write(data)
+
+    def resident_bytes(self) -> int:
+        """How much memory it has now."""
+        try:
+            with open(f"/proc/{self.pid}/statm", "rb") as file:
+                return int(file.read().split()[1]) * _PAGE_BYTES
+        except (OSError, IndexError):
+            return 0  # it has ended, or this system does not tell
+
+    def kill(self) -> None:
+        """End it, and what it has started."""
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """End it where it still runs; it is reaped when this returns."""
+        self.kill()
+        await asyncio.shield(asyncio.ensure_future(self.ended.wait()))
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- called by the event loop ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            self._hear(data)
+            return
+        self._tail += data
+        del self._tail[:-_TAIL_BYTES]
+        self._error_bytes += len(data)
+        if self._error_bytes > ERROR_BYTES_MAX:
+            self._stray()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self.over.set()
+
+    def process_exited(self) -> None:
+        assert self._transport is not None
+        self.code = self._transport.get_returncode()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._transport.get_pid(), signal.SIGKILL)  # what it started and left behind
+        self.ended.set()
+        # What it said last may still be in the pipe; the loop reads that before it comes back to this.
+        asyncio.get_running_loop().call_later(0.1, self.over.set)
+
+    def _hear(self, data: bytes) -> None:
+        if self.answer is not None or self.stray:
+            return
+        self._line += data
+        while (end := self._line.find(b"\n", max(0, len(self._line) - len(data)))) >= 0:
+            line = bytes(self._line[:end])
+            del self._line[: end + 1]
+            data = bytes(self._line)
+            if len(line) > _PROGRESS_BYTES or not line.startswith(_PROGRESS):
+                self.answer = line
+                self._line.clear()
+                self.over.set()
+                return
+            self.progress = line
+            self.news.set()
+        if len(self._line) > ANSWER_BYTES_MAX:
+            self._stray()
+
+    def _stray(self) -> None:
+        self.stray = True
+        self._line.clear()
+        self.kill()
+
+
+async def spawn() -> Child:
+    """Start a planner that waits for its order; it knows nothing of ours but where the code is."""
+    _, child = await asyncio.get_running_loop().subprocess_exec(
+        Child,
+        *command(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # so that it can be ended together with all that it starts
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "POLARS_MAX_THREADS": _THREADS,
+            "LC_ALL": "C.UTF-8",
+        },
+    )
+    return child
+
+
+def command() -> list[str]:
+    """Not the folder that we are in, where anybody's files may be, is searched for modules (-P)."""
+    return [sys.executable, "-P", "-m", "rowlock.imports.planner", str(os.getpid())]
