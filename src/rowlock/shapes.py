@@ -144,6 +144,13 @@ def token_shape(token: TokenRecord) -> Shape:
     }
 
 
+def _import_message(record: ImportRecord) -> str | None:
+    """What it says, or how far its chunks are."""
+    if record.message is None and record.total_chunks is not None and not record.status.final:
+        return f"loading: {record.completed_chunks} of {record.total_chunks} chunks are done"
+    return record.message
+
+
 def import_shape(
     record: ImportRecord, redact: Redactor, chunks: Sequence[ChunkRecord] = (), errors: Sequence[Shape] = ()
 ) -> Shape:
@@ -159,7 +166,7 @@ def import_shape(
         "type": record.type,
         "status": record.status.value,
         "progress": record.progress,
-        "message": _text(record.message, redact),
+        "message": _text(_import_message(record), redact),
         "fileName": record.file_name,
         "csvPath": record.path,
         "sha256": record.sha256,

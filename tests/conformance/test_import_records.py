@@ -198,3 +198,25 @@ async def test_a_file_whose_import_was_pruned_may_come_again(store: Store, clock
     clock.advance(days=2)
     await store.prune_imports(1, 10)
     assert (await add(store, sha256="b")).created
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+async def test_errors_beyond_the_first_are_forgotten_but_stay_counted(store: Store) -> None:
+    import_id = await planned(store, 2)
+    for chunk in range(2):
+        await end_chunk(store, import_id, chunk, with_errors(*range(chunk + 1, 21, 2)))
+    async with store.transaction() as transaction:
+        await transaction.trim_errors(import_id, 7)
+    assert await error_rows(store, import_id) == list(range(1, 8))
+    assert (await found(store, import_id)).error_count == 20
+
+
+async def test_trimming_fewer_errors_than_are_kept_changes_nothing(store: Store) -> None:
+    import_id = await planned(store, 1)
+    await end_chunk(store, import_id, 0, with_errors(1, 2, 3))
+    async with store.transaction() as transaction:
+        await transaction.trim_errors(import_id, 3)
+        await transaction.trim_errors("nobody", 1)
+    assert await error_rows(store, import_id) == [1, 2, 3]

@@ -72,9 +72,11 @@ class Child(asyncio.SubprocessProtocol):
 
     async def end(self) -> None:
         """End it where it still runs; it is reaped when this returns."""
+        assert self._transport is not None
         self.kill()
-        await asyncio.shield(asyncio.ensure_future(self.ended.wait()))
-        if self._transport is not None:
+        try:
+            await asyncio.shield(asyncio.ensure_future(self.ended.wait()))
+        finally:
             self._transport.close()
 
     # -- called by the event loop ----------------------------------------------------------------
@@ -108,18 +110,17 @@ class Child(asyncio.SubprocessProtocol):
     def _hear(self, data: bytes) -> None:
         if self.answer is not None or self.stray:
             return
-        self._line += data
-        while (end := self._line.find(b"\n", max(0, len(self._line) - len(data)))) >= 0:
-            line = bytes(self._line[:end])
-            del self._line[: end + 1]
-            data = bytes(self._line)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            line = bytes(self._line) + line
+            self._line.clear()
             if len(line) > _PROGRESS_BYTES or not line.startswith(_PROGRESS):
                 self.answer = line
-                self._line.clear()
                 self.over.set()
                 return
             self.progress = line
             self.news.set()
+        self._line += rest
         if len(self._line) > ANSWER_BYTES_MAX:
             self._stray()
 

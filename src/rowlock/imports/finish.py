@@ -62,6 +62,7 @@ async def _end(shop: Workshop, declared: ImportType, record: ImportRecord, tx: S
     run = run_of(record, declared, shop.engine.store)
     run._transaction = tx
     counts = record.counts
+    await tx.trim_errors(record.id, shop.engine.settings.import_errors_max)
     if meta.get("staged"):
         if record.error_count:
             return await _refuse(record, meta, Loaded(), tx)

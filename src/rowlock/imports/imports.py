@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,8 +13,10 @@ from rowlock.errors import (
     ImportIsOver,
     ImportNotFound,
     ImportNotResumable,
+    Outcome,
     Permanent,
     SettingsError,
+    StoreError,
 )
 from rowlock.imports.importer import Importer, ImportType, declared
 from rowlock.imports.jobs import ImportJobs
@@ -96,7 +99,19 @@ class Imports:
                     return await finish_import(self.shop, job, record)
         except ImportFault as fault:
             raise Permanent(str(fault)) from fault
+        except Outcome:
+            raise
+        except Exception as error:
+            await self._note(record, error)
+            raise
         raise Permanent(f"a job of an import is a parent, a chunk with its chunkIndex, or finish; not {kind!r}")
+
+    async def _note(self, record: ImportRecord, error: Exception) -> None:
+        """Tell those who watch the import that this attempt went wrong; the queue decides whether there is another."""
+        engine = self.shop.engine
+        with suppress(StoreError):
+            reason = engine.redact.text(f"{type(error).__name__}: {error}")
+            await engine.store.note_import(record.id, 0, f"an attempt failed and is tried again: {reason}"[:500])
 
     async def warm(self) -> None:
         """Load what the first import would wait for."""

@@ -23,6 +23,7 @@ import orjson
 import polars as pl
 
 from rowlock.errors import FileRefused
+from rowlock.imports.answer import NAME_CHARS_MAX
 from rowlock.imports.aside import Aside
 from rowlock.imports.checking.check import key_hash
 from rowlock.imports.fields import Field, load
@@ -31,26 +32,29 @@ from rowlock.imports.order import Found, Order
 from rowlock.imports.read.delimited import open_delimited
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.workbook import open_workbook
-from rowlock.imports.source import Source
+from rowlock.imports.source import HeadRow, Source
 from rowlock.imports.split import Splitter, chunk_count, key_cells
 
 HEAD_ROWS = 50
 _PR_SET_PDEATHSIG = 1
 _TEXT_BYTES_FLOOR = 1 << 28
 _TEXT_RATIO = 200
+_BAD_CHARS_MAX = 8 << 20  # of bad records that are told in full; all are counted
+_SPARE_FILES = 100  # beside one for each chunk
 _ADDRESS_BYTES = 3 << 30  # Polars reserves far more than it uses; what it uses is watched from outside
+_DATA_BYTES = 1 << 29  # as much again as the memory, and this: for the moment when nobody can watch
 
 
 def plan(order: Order) -> Found:
     """Read the file of an order and write its chunks; raises FileRefused where there is nothing to import."""
     path, fields = Path(order.path), load(order.fields)
-    limits = ReadLimits(order.columns_max, order.cell_chars_max, order.unpacked_bytes_max)
+    limits = ReadLimits(order.columns_max, order.cell_chars_max, _unpacked_bytes_max(order, path))
     source: Source
     if order.kind == "xlsx":
         source = open_workbook(path, sheet=order.sheet, limits=limits)
     else:
         source = open_delimited(path, name=order.name, limits=limits)
-    head = source.head(HEAD_ROWS)
+    head = [_shortened(row) for row in source.head(HEAD_ROWS)]
     if not head:
         raise FileRefused("the file has no rows: there is nothing to import", code="empty_file")
     header = find_header(head, fields)
@@ -59,13 +63,14 @@ def plan(order: Order) -> Found:
     by_name = {field.name: field for field in fields}
     key = [(by_name[name], header.match.columns.get(name)) for name in order.partition]
     count = chunk_count(path.stat().st_size, order) if key else order.chunks_max
-    bad, groups = list[list[Any]](), Counter[str]()
+    bad, bad_chars, groups = list[list[Any]](), 0, Counter[str]()
     with Splitter(order.folder, count, order.chunk_bytes, _text_bytes_max(order, path)) as splitter, Aside() as aside:
         for batch in source.batches(header.row, width):
             aside.do(partial(_split, splitter, batch.frame, key, source.typed))
             for record in batch.bad:
                 groups[record.code] += 1
-                if len(bad) < order.errors_max:
+                bad_chars += len(record.reason) + sum(map(len, record.cells))
+                if len(bad) < order.errors_max and bad_chars <= _BAD_CHARS_MAX:
                     bad.append([record.row, record.code, record.reason, list(record.cells)])
             _say({"done": batch.done})
         aside.wait()
@@ -105,18 +110,39 @@ def _text_bytes_max(order: Order, path: Path) -> int:
     return 4 * order.unpacked_bytes_max
 
 
+def _unpacked_bytes_max(order: Order, path: Path) -> int:
+    """Text shrinks to a tenth or a hundredth; what shrinks to a thousandth was made to fill a disk."""
+    if order.kind == "xlsx":
+        return order.unpacked_bytes_max
+    return min(order.unpacked_bytes_max, _TEXT_BYTES_FLOOR + _TEXT_RATIO * path.stat().st_size)
+
+
+def _shortened(row: HeadRow) -> HeadRow:
+    """With no more of a cell than the name of a column may have."""
+    return HeadRow(row.row, tuple(cell[:NAME_CHARS_MAX] for cell in row.cells))
+
+
 def confine(order: Order) -> None:
     """Give up what reading a file does not need."""
-    for limit, value in (
-        (resource.RLIMIT_CPU, order.cpu_seconds),
-        (resource.RLIMIT_AS, _ADDRESS_BYTES + (order.memory_mb << 20)),
-        (resource.RLIMIT_FSIZE, 4 * order.unpacked_bytes_max),
-        (resource.RLIMIT_NOFILE, 4_096),
-        (resource.RLIMIT_CORE, 0),
+    memory_bytes = order.memory_mb << 20
+    for limit, value, more in (
+        (resource.RLIMIT_CPU, order.cpu_seconds, 5),  # at the second limit it is killed, which tells nobody why
+        (resource.RLIMIT_AS, _ADDRESS_BYTES + memory_bytes, 0),
+        (resource.RLIMIT_DATA, _DATA_BYTES + 2 * memory_bytes, 0),
+        (resource.RLIMIT_FSIZE, 4 * order.unpacked_bytes_max, 0),
+        (resource.RLIMIT_NOFILE, order.chunks_max + _SPARE_FILES, 0),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
         _, hard = resource.getrlimit(limit)
-        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (most, most))
+        soft, most = (bound if hard == resource.RLIM_INFINITY else min(bound, hard) for bound in (value, value + more))
+        resource.setrlimit(limit, (soft, most))
+
+
+def stay_with(parent: int) -> bool:
+    """End when the worker does, however it does; False where it is gone already."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 def _say(told: dict[str, Any]) -> None:
@@ -125,8 +151,8 @@ def _say(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody waits for us any more
+    if not stay_with(int(sys.argv[1])):
+        return  # nobody waits for us any more
     line = sys.stdin.buffer.readline()
     if not line:
         return  # never needed
@@ -140,9 +166,12 @@ def main() -> None:
     except MemoryError:
         _say({"refused": f"reading the file takes more than {order.memory_mb} MB", "code": "file_too_large"})
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES):
+        if error.errno == errno.EFBIG:
+            _say({"refused": "the file holds far more text than can be kept; split it", "code": "file_too_large"})
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE):
+            _say({"failed": os.strerror(error.errno)})
+        else:
             raise
-        _say({"failed": f"{os.strerror(error.errno)}: {order.folder}"})
 
 
 if __name__ == "__main__":

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import re
 import signal
-import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import orjson
-
-from rowlock.errors import FileRefused, StoreUnavailable
+from rowlock.errors import FileRefused
+from rowlock.imports.answer import Nonsense, judge, progress
+from rowlock.imports.child import Child, spawn
 from rowlock.imports.order import Found, Order
+from rowlock.observe import logs
 
-_LOOK_SECONDS = 0.02
-_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of a large file begin
-_LARGE_BYTES = 1 << 20
-_LINE_BYTES_MAX = 256 << 20  # an answer names every chunk, and the first bad records with their cells
-_THREADS = "2"
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LOOK_SECONDS = 0.01
+_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of this file begin
+_LAST_SECONDS = 1.0  # for a child that has closed its output to end by itself
+_MARGIN = 16  # part of the memory that may be taken between two looks
+_FAULT = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}(?=:|$)")
 
 Progress = Callable[[float], Awaitable[None]]
 
@@ -29,157 +26,152 @@ class Sandbox:
     """Reads files in child processes; one that has loaded its libraries waits for the next file."""
 
     def __init__(self) -> None:
-        self._spare: asyncio.subprocess.Process | None = None
+        self._spare: Child | None = None
         self._spawning = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def warm(self) -> None:
         """Have a child ready: loading the libraries takes longer than reading a small file."""
         async with self._spawning:
-            if self._spare is not None and self._spare.returncode is not None:
+            if self._spare is not None and self._spare.code is not None:
+                await self._spare.end()
                 self._spare = None
-            if self._spare is None:
-                self._spare = await _spawn()
+            if self._spare is None and not self._closed:
+                self._spare = await spawn()
 
     async def plan(self, order: Order, seconds: float, progress: Progress) -> Found:
         """Have a file read; raises FileRefused with the reason, also where the file kills or stalls its reader."""
         child, self._spare = self._spare, None
-        if child is None or child.returncode is not None:
-            child = await _spawn()
+        if child is not None and child.code is not None:
+            await child.end()
+            child = None
+        if child is None:
+            child = await spawn()
         try:
             return await _Reading(child, order, seconds, progress).outcome()
         finally:
-            await _end(child)
-            if self._warming is None or self._warming.done():
-                self._warming = asyncio.create_task(self._warm_later(_large(order)))
+            await child.end()
+            if not self._closed and (self._warming is None or self._warming.done()):
+                self._warming = asyncio.create_task(self._warm_later())
 
-    async def _warm_later(self, large: bool) -> None:
-        await asyncio.sleep(_REST_SECONDS if large else 0.0)
+    async def _warm_later(self) -> None:
+        await asyncio.sleep(_REST_SECONDS)
         await self.warm()
 
     async def close(self) -> None:
         """End the child that waits."""
+        self._closed = True
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
         if self._spare is not None:
-            await _end(self._spare)
+            await self._spare.end()
             self._spare = None
 
 
 class _Reading:
     """One child at work on one file."""
 
-    def __init__(self, child: asyncio.subprocess.Process, order: Order, seconds: float, progress: Progress) -> None:
+    def __init__(self, child: Child, order: Order, seconds: float, progress: Progress) -> None:
         self._child = child
         self._order = order
         self._seconds = seconds
         self._progress = progress
-        self._killed: FileRefused | None = None
-        self._begun = False
+        self._too_large = False
 
     async def outcome(self) -> Found:
-        assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # it died before it heard us: its end tells
-            self._child.stdin.write(self._order.encode())
-            await self._child.stdin.drain()
+        self._child.tell(self._order.encode())
         watching = asyncio.create_task(self._watch())
+        limit = asyncio.timeout(self._seconds)
         try:
-            async with asyncio.timeout(self._seconds):
-                answer = await self._answer()
+            async with limit:
+                await self._listen()
         except TimeoutError:
-            raise FileRefused(
-                f"reading the file took longer than {self._seconds:g} seconds; split it", code="file_too_slow"
-            ) from None
+            if not limit.expired():
+                raise  # that of whoever is told of the progress
+            raise _too_slow(f"reading the file took longer than {self._seconds:g} seconds; split it") from None
         finally:
             watching.cancel()
-        if answer is None:
+            await asyncio.gather(watching, return_exceptions=True)
+        if self._child.answer is None:
             raise await self._death()
-        if "refused" in answer:
-            raise FileRefused(answer["refused"], code=answer["code"], more=answer.get("more"))
-        if "failed" in answer:
-            raise StoreUnavailable(f"the chunks of {self._order.name} cannot be written: {answer['failed']}")
-        return Found.decode(answer["found"])
+        try:
+            return await asyncio.to_thread(judge, self._child.answer, self._order)
+        except Nonsense as nonsense:
+            raise self._unreadable(f"it made no sense: {nonsense}") from None
 
-    async def _answer(self) -> dict[str, Any] | None:
-        """The last line that the child says, or None where it died first."""
-        assert self._child.stdout is not None
-        while line := await self._child.stdout.readline():
-            told: dict[str, Any] = orjson.loads(line)
-            if "done" not in told:
-                return told
-            self._begun = True
-            await self._progress(told["done"])
-        return None
+    async def _listen(self) -> None:
+        """Until there is an answer, or none will come; tells how far it is meanwhile."""
+        child = self._child
+        over = asyncio.create_task(child.over.wait())
+        try:
+            while not child.over.is_set():
+                news = asyncio.create_task(child.news.wait())
+                try:
+                    await asyncio.wait((over, news), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+                if child.news.is_set() and not child.over.is_set():
+                    child.news.clear()
+                    try:
+                        done = progress(child.progress or b"")
+                    except Nonsense as nonsense:
+                        raise self._unreadable(f"it made no sense: {nonsense}") from None
+                    await self._progress(done)
+        finally:
+            over.cancel()
 
     async def _watch(self) -> None:
         limit = self._order.memory_mb << 20
         while True:
-            if _resident_bytes(self._child.pid) > limit:
-                self._killed = FileRefused(
-                    f"reading the file takes more than {self._order.memory_mb} MB of memory; split it, or raise "
-                    f"ROWLOCK_IMPORT_PLAN_MEMORY_MB",
-                    code="file_too_large",
-                )
+            if self._child.resident_bytes() > limit - limit // _MARGIN:
+                self._too_large = True
                 self._child.kill()
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _death(self) -> FileRefused:
+    async def _death(self) -> Exception:
         """Why the child ended without a word."""
-        code = await self._child.wait()
-        if self._killed is not None:
-            return self._killed
+        child = self._child
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                await child.ended.wait()
+        except TimeoutError:
+            return self._unreadable("it fell silent")
+        if self._too_large:
+            return FileRefused(
+                f"reading the file takes more than {self._order.memory_mb} MB of memory; split it, or raise "
+                f"ROWLOCK_IMPORT_PLAN_MEMORY_MB",
+                code="file_too_large",
+            )
+        code, last = child.code or 0, child.last_words
         if code == -signal.SIGXCPU:
-            return FileRefused("reading the file takes too long; split it", code="file_too_slow")
-        assert self._child.stderr is not None
-        last = (await self._child.stderr.read())[-2_000:].decode(errors="backslashreplace").strip().splitlines()
-        if last and "MemoryError" in last[-1]:
+            return _too_slow("reading the file takes too much of the processor's time; split it")
+        if "MemoryError" in last or "memory allocation of" in last:
             return FileRefused("reading the file takes too much memory; split it", code="file_too_large")
-        if not self._begun:
-            raise RuntimeError(f"the process that reads files does not start: {last[-1] if last else code}")
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else (last[-1] if last else f"exit code {code}")
+        if child.stray:
+            return self._unreadable("it said more than there is to say")
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        if child.progress is None:
+            return RuntimeError(f"the process that reads files does not start: {last or how}")
+        if code == -signal.SIGKILL:  # not by us: it says nothing about the file
+            return RuntimeError("the process that reads files was killed: by someone, or by the system for its memory")
+        if code > 0 and (fault := _FAULT.match(last)):
+            how = fault[0]
+        return self._unreadable(how)
+
+    def _unreadable(self, how: str) -> Exception:
+        """The file did this; but where it was not begun, it cannot have."""
+        if self._child.progress is None:
+            return RuntimeError(f"the process that reads files does not start: {how}")
+        # Its own words may name paths and cells: they are for the operator.
+        logs.get().warning("import.reader_ended", how=how, last=self._child.last_words)
         return FileRefused(
             f"the file cannot be read: its reader ended ({how}). Open it in a spreadsheet program and save it again",
             code="unreadable_file",
         )
 
 
-def _large(order: Order) -> bool:
-    try:
-        return os.stat(order.path).st_size > _LARGE_BYTES
-    except OSError:
-        return False
-
-
-async def _spawn() -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "rowlock.imports.planner",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=_LINE_BYTES_MAX,
-        env={
-            "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "POLARS_MAX_THREADS": _THREADS,
-            "LC_ALL": "C.UTF-8",
-        },
-    )
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    if child.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-    await asyncio.shield(asyncio.ensure_future(child.wait()))
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0  # it has ended, or this system does not tell
+def _too_slow(message: str) -> FileRefused:
+    return FileRefused(message, code="file_too_slow")

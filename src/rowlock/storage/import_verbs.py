@@ -54,6 +54,9 @@ class ImportTransaction(Protocol):
         Nothing happens unless the import is RUNNING, all its chunks are done, and it has no such job yet.
         """
 
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        """Forget the rows with errors beyond the first so many; they stay counted."""
+
     async def end_import(
         self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
     ) -> bool:

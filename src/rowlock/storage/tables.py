@@ -37,6 +37,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
+    """A column of a table that is there."""
+
     name: str
     type: str  # in the database's own words
     kind: Kind | None  # None: one that nothing can be loaded into
@@ -46,6 +48,8 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
+    """A table that is there."""
+
     name: str
     columns: Sequence[FoundColumn]
     keys: Sequence[frozenset[str]]  # the columns of each unique index that holds for all rows
@@ -53,6 +57,8 @@ class FoundTable:
 
 
 class Mode(StrEnum):
+    """What becomes of rows that are there already."""
+
     UPSERT = "upsert"  # insert what is new, update what differs
     INSERT = "insert"  # insert; a key that exists is an error of its row
     REPLACE = "replace"  # wipe what is there, then insert
@@ -93,6 +99,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """What became of the rows of a load."""
+
     inserted: int = 0
     updated: int = 0
     unchanged: int = 0

@@ -9,19 +9,23 @@ from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.records import record_bytes_max
 
 CELLS_PER_BLOCK = 1_500_000  # short lines and wide headers make more cells than bytes
+LINES_PER_BLOCK = 200_000  # each may become a bad record
 _BREAK = re.compile(rb"[\r\n]")
+
+
+def lines_max(width: int) -> int:
+    """The lines that may be made rows of so many cells at the same time."""
+    return max(1, min(LINES_PER_BLOCK, CELLS_PER_BLOCK // width))
 
 
 class Blocks:
     """Blocks of about `block_bytes`, each of which ends where a line ends; never between a CR and its LF."""
 
-    def __init__(self, pieces: Iterator[bytes], *, line_end: bytes, limits: ReadLimits, width: int = 1) -> None:
+    def __init__(self, pieces: Iterator[bytes], *, line_end: bytes, limits: ReadLimits) -> None:
         self._pieces = pieces
         self._line_end = line_end
         self._block_bytes = limits.block_bytes
-        self._lines_max = max(1, CELLS_PER_BLOCK // width)
         self._line_bytes_max = record_bytes_max(limits)
-        self._window = self._block_bytes
         self._rest = b""
         self._at = 0  # what is before it in the rest was given out
         self._ended = False
@@ -56,27 +60,13 @@ class Blocks:
 
     def _cut(self) -> int:
         """Where the block ends: behind the last line end that fits, or the first one; 0 where there is none yet."""
-        cut = self._line_cut()
-        while cut and self._window > 1 and (lines := self._lines_until(cut)) > self._lines_max:
-            self._window = max(1, self._window * self._lines_max // (2 * lines))
-            smaller = self._line_cut()
-            if smaller == cut:
-                break
-            cut = smaller
-        self._window = min(self._block_bytes, 2 * self._window)
-        return cut
-
-    def _lines_until(self, cut: int) -> int:
-        return self._rest.count(b"\n", self._at, cut) + self._rest.count(b"\r", self._at, cut)
-
-    def _line_cut(self) -> int:
         rest, start, end = self._rest, self._at, self._line_end
         # What follows a CR must be known: the last byte is looked at only when it is an LF, or the file's last.
         known = len(rest) if self._ended else len(rest) - 1
         until = len(rest) if end == b"\n" else known
-        wanted = start + self._window
+        wanted = start + self._block_bytes
         cut = rest.rfind(end, start, min(wanted, until)) + 1 or rest.find(end, wanted, until) + 1
-        if not cut and (len(rest) - start > self._line_bytes_max or self._lines_until(len(rest)) > self._lines_max):
+        if not cut and len(rest) - start > self._line_bytes_max:
             other = b"\r" if end == b"\n" else b"\n"
             cut = rest.rfind(other, start, min(wanted, known)) + 1 or rest.find(other, wanted, known) + 1
         return cut + 1 if cut and rest[cut - 1 : cut + 1] == b"\r\n" else cut

@@ -86,23 +86,26 @@ class DelimitedFile:
         self._refuse_wide(width)
         shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max, self._encoding.clean)
         table = Table(shape, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
-        blocks, tail, final = self._blocks(width), b"", False
+        blocks, tail, done, final = self._blocks(), b"", 0.0, False
         while not final:
+            before, end = done, 0
             data, final = blocks.next(tail)
-            frame, bad, tail = table.read(data, final=final)
             done = 1.0 if final else min(1.0, self._packed.position / max(1, self._packed.size))
-            yield Batch(frame, bad, done)
+            for part in table.read(data, final=final):
+                end = part.end
+                yield Batch(part.frame, part.bad, before + (done - before) * end / max(1, len(data)))
+            tail = data[end:]
         if table.short:
             many = "1 row has" if table.short == 1 else f"{table.short:,} rows have"
             self.notices.append(f"{many} fewer cells than the header; the missing ones were taken as empty")
 
-    def _blocks(self, width: int = 1) -> Blocks:
+    def _blocks(self) -> Blocks:
         pieces = as_utf8(self._packed.pieces(), self._encoding)
         start = b""
         while len(start) < self._skip and (piece := next(pieces, None)) is not None:
             start += piece
         pieces = chain((start[self._skip :],), pieces)
-        return Blocks(pieces, line_end=self._line_end, limits=self._limits, width=width)
+        return Blocks(pieces, line_end=self._line_end, limits=self._limits)
 
     def _bounded(self, cells: tuple[str, ...]) -> tuple[str, ...]:
         """Without the blank cells at the end that only make the row too wide."""

@@ -1,18 +1,24 @@
-"""The vectorised reader: lines that are whole records by themselves, many at a time.
+"""The vectorised reader: lines that are whole records by themselves, and records of several lines, many at a time.
 
-A line is *regular* when a record reader that starts at it can only find one record in it, of the expected number of
-cells, and end where the line ends. Nothing else is taken; so what is read here is what the record reader would read.
+A record is *regular* when a record reader that starts at its first line can only read it as it is read here: its quotes
+stand at the borders of cells, in pairs inside of quoted ones, or only inside of cells that are not quoted. It may have
+fewer cells than expected, or more of them that are blank. All else is left to the record reader.
 """
 
 from __future__ import annotations
 
 import io
+from bisect import bisect
 from dataclasses import dataclass
 from itertools import accumulate
 
 import polars as pl
 
-from rowlock.imports.read.records import Dialect
+from rowlock.imports.read.records import CELLS_MAX, QUOTED_LINES_MAX, Dialect
+
+# The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
+WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_BROKEN_MAX = 10_000  # broken places in one part; with more of them nothing is gained here
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,76 +32,144 @@ class Shape:
     clean: bool = False  # all of it is known to be UTF-8
 
     @property
+    def one_cell(self) -> bool:
+        """Is a regular line a single cell, so that there is nothing to split?"""
+        return self.width == 1 or not self.dialect.delimiter
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns of cells."""
         return [f"c{n}" for n in range(self.width)]
 
     @property
-    def pattern(self) -> str:
-        """Matches a regular line with quotes."""
-        delimiter, quote = (f"\\x{{{mark[0]:x}}}" for mark in (self.dialect.delimiter, self.dialect.quote))
-        cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}\\r\\n]|{quote}{quote})*{quote})"
-        return f"^{cell}(?:{delimiter}{cell}){{{self.width - 1}}}$"
+    def regular(self) -> str:
+        """Matches a regular record with quotes at the borders of its cells."""
+        delimiter, quote = self._marks
+        cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
+        return f"^{cell}$" if self.one_cell else f"^{cell}(?:{delimiter}{cell})*$"
+
+    @property
+    def quoted_or_delimiter(self) -> str:
+        """Matches, in a regular record, whatever is quoted, and each delimiter that is not."""
+        delimiter, quote = self._marks
+        return f"{quote}[^{quote}]*{quote}|{delimiter}"
+
+    @property
+    def opening(self) -> str:
+        """Matches where a quoted cell could be opened."""
+        delimiter, quote = self._marks
+        return (f"(?:^|{delimiter})" if delimiter else "^") + (" *" if self.dialect.spaces else "") + quote
+
+    @property
+    def _marks(self) -> tuple[str, str]:
+        delimiter, quote = (
+            f"\\x{{{mark[0]:x}}}" if mark else "" for mark in (self.dialect.delimiter, self.dialect.quote)
+        )
+        return delimiter, quote
+
+
+@dataclass(slots=True)
+class Span:
+    """A regular record of several lines."""
+
+    last: int  # its last line
+    text: str
+    short: bool
 
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of a block, without their ends, and which of them are regular; the blank ones are neither."""
+    """The lines of a part of a file, without their ends; the blank ones are neither regular nor odd."""
 
-    text: pl.Series
+    text: pl.Series  # as the splitting reader takes it
     regular: pl.Series
-    odd: list[int]  # the lines to be read record by record
+    short: pl.Series  # with fewer cells than expected
+    odd: list[int]  # lines that are no record by themselves, or none that is read here
+    spans: dict[int, Span]  # regular records of several lines, by their first one, which is odd
+    starts: list[int]  # where each line starts; only if there are odd ones
+    as_written: bool  # is the text what is in the file?
 
 
 def find_lines(data: bytes, shape: Shape) -> Lines | None:
-    """The lines of the block; nothing where some of it is not UTF-8."""
-    try:
-        if not shape.clean and not data.isascii():
-            data.decode()
-    except UnicodeDecodeError:
+    """The lines of the text; nothing where too much of it is not UTF-8."""
+    broken = [] if shape.clean or data.isascii() else _broken(data)
+    if broken is None:
         return None
+    for start, end in broken:
+        data = b"".join((data[:start], b"?" * (end - start), data[end:]))
     text = _split(data, shape.line_end)
     bytes_each = text.str.len_bytes()
     blank = bytes_each == 0
-    regular = _regular(text, data, shape) & ~blank & (bytes_each <= shape.cell_chars_max)
-    for odd in _oddities(text, data, shape):
+    barred = _barred(text, data, shape)
+    starts: list[int] = []
+    if broken:
+        starts = _starts(text, data, shape.line_end)
+        lines = sorted({bisect(starts, at) - 1 for place in broken for at in (place[0], place[1] - 1)})
+        barred = barred | pl.zeros(len(text), dtype=pl.Boolean, eager=True).scatter(lines, True)
+    written, bom = text, text.str.starts_with("\ufeff")  # the splitting reader would leave that mark out
+    text, regular, short, quotes = _judge(text, data, shape)
+    regular = regular & ~blank & (bytes_each <= shape.cell_chars_max)
+    unended = not data.endswith(shape.line_end)
+    odd = barred | bom
+    if unended:
+        odd = odd.scatter(len(odd) - 1, True)  # the record reader knows whether that is a cut-off record
+    if odd.any():
         regular, blank = regular & ~odd, blank & ~odd
-    return Lines(text, regular, (~(regular | blank)).arg_true().to_list())
+    at = (~(regular | blank)).arg_true().to_list()
+    if at and not starts:
+        starts = _starts(written, data, shape.line_end)
+    spans: dict[int, Span] = {}
+    if at and quotes is not None:
+        if unended:
+            barred = barred.scatter(len(barred) - 1, True)
+        spans = _spans(data, starts, at, (quotes % 2 == 1).arg_true().to_list(), barred, shape)
+    return Lines(text, regular, short, at, spans, starts, text is written and not broken)
 
 
-def starts(text: pl.Series, data: bytes, line_end: bytes) -> list[int]:
-    """Where each line starts in the block."""
-    if line_end == b"\n" and b"\r" in data:
-        return [0, *accumulate(len(line) + 1 for line in data.split(b"\n"))]
-    return [0, *(text.str.len_bytes().cast(pl.Int64) + 1).cum_sum().to_list()]
-
-
-def cells(lines: Lines, regular: pl.Series, data: bytes, shape: Shape) -> pl.DataFrame | None:
-    """The cells of the regular lines; nothing if they are not what was expected."""
-    whole = regular.all()
-    text = lines.text if whole else lines.text.filter(regular)
-    quote = shape.dialect.quote.decode()
+def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | None:
+    """The cells of regular records; nothing if they are not what was expected. `whole` is the same as one text."""
     if not len(text):
         return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
-    if shape.width == 1:
-        return text.to_frame("c0")
-    if whole and shape.line_end == b"\n":
-        packed = data.replace(b"\r\n", b"\n") if b"\r" in data else data
-    else:
-        packed = text.str.join("\n").item().encode()
+    if shape.one_cell:
+        return padded(text.to_frame("c0"), shape.columns)
+    packed = whole or text.str.join("\n").item().encode()
+    has_quotes = bool(shape.dialect.quote) and shape.dialect.quote in packed
+    delimiter = shape.dialect.delimiter.decode()
+    # With a wide header and short lines most columns need not be split, only filled.
+    width = shape.width
+    if width > 50 and not has_quotes:
+        most = text.str.count_matches(delimiter, literal=True).max()
+        assert isinstance(most, int)
+        width = min(width, most + 1)
+    if width == 1:
+        return padded(text.to_frame("c0"), shape.columns)
     try:
         frame = pl.read_csv(
             packed,
             has_header=False,
-            schema=dict.fromkeys(shape.columns, pl.String),
-            separator=shape.dialect.delimiter.decode(),
-            quote_char=quote if quote and shape.dialect.quote in packed else None,
+            schema=dict.fromkeys(shape.columns[:width], pl.String),
+            separator=delimiter,
+            quote_char=shape.dialect.quote.decode() if has_quotes else None,
             empty_string_is_null=False,
-            extra_columns="raise",
+            missing_columns="insert",
+            truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
         return None
-    return frame if frame.height == len(text) else None
+    return padded(frame, shape.columns) if frame.height == len(text) else None
+
+
+def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl.Series:
+    """The values with new ones in these places."""
+    where = pl.int_range(len(values), eager=True)
+    where = where.scatter(at, pl.int_range(len(values), len(values) + len(new), eager=True))
+    return pl.concat([values, new]).gather(where)
+
+
+def padded(frame: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """The frame with the columns that it has not, all of their cells empty."""
+    missing = set(columns).difference(frame.columns)
+    return frame.with_columns(pl.lit("").alias(name) for name in columns if name in missing) if missing else frame
 
 
 def _split(data: bytes, line_end: bytes) -> pl.Series:
@@ -104,31 +178,131 @@ def _split(data: bytes, line_end: bytes) -> pl.Series:
     return pl.Series(data.removesuffix(line_end).decode().split(line_end.decode()), dtype=pl.String)
 
 
-def _regular(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
-    """By the number of delimiters; with quotes by the whole pattern."""
-    delimiter, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
-    if delimiter:
-        regular = text.str.count_matches(delimiter, literal=True) == shape.width - 1
-    else:
-        regular = pl.repeat(shape.width == 1, len(text), dtype=pl.Boolean, eager=True)
-    if not quote or shape.dialect.quote not in data:
-        return regular
-    quoted = text.str.contains(quote, literal=True)
-    if shape.width == 1 or not delimiter:
-        return regular & ~quoted
-    at = quoted.arg_true()
-    return regular.scatter(at, text.gather(at).str.contains(shape.pattern)) if len(at) else regular
+def _starts(text: pl.Series, data: bytes, line_end: bytes) -> list[int]:
+    if line_end == b"\n" and b"\r" in data:
+        return [0, *accumulate(len(line) + 1 for line in data.split(b"\n"))]
+    return [0, *(text.str.len_bytes().cast(pl.Int64) + 1).cum_sum().to_list()]
 
 
-def _oddities(text: pl.Series, data: bytes, shape: Shape) -> list[pl.Series]:
-    """Masks of lines that the patterns cannot judge."""
-    odd = [text.str.starts_with("\ufeff")]  # the vectorised reader would leave it out
+def _broken(data: bytes) -> list[tuple[int, int]] | None:
+    """Where the bytes are not UTF-8; nothing where there are too many such places."""
+    found: list[tuple[int, int]] = []
+    at, view = 0, memoryview(data)
+    while len(found) <= _BROKEN_MAX:
+        try:
+            str(view[at:], "utf-8")
+        except UnicodeDecodeError as fault:
+            found.append((at + fault.start, at + fault.end))
+            at += fault.end
+        else:
+            return found
+    return None
+
+
+def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
+    """The lines that nothing here can judge."""
+    barred = pl.zeros(len(text), dtype=pl.Boolean, eager=True)
     if shape.dialect.escapes and b"\\" in data:
-        odd.append(text.str.contains("\\", literal=True))
+        barred = barred | text.str.contains("\\", literal=True)
     if shape.line_end == b"\n":
         if b"\r" in data:
-            odd.append(text.str.contains("\r", literal=True))
+            barred = barred | text.str.contains("\r", literal=True)
     elif b"\n" in data:
-        odd.append(text.str.contains("\n", literal=True))
-        odd.append(text.str.starts_with("\n").shift(-1, fill_value=False))  # that LF belongs to this line's CR
-    return odd
+        # An LF at the start of a line belongs to the CR of the line before it.
+        barred = barred | text.str.contains("\n", literal=True) | text.str.starts_with("\n").shift(-1, fill_value=False)
+    return barred
+
+
+def _judge(text: pl.Series, data: bytes, shape: Shape) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series | None]:
+    """The text as the splitting reader takes it, which lines are regular, which are short, and the quotes of each."""
+    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
+    if mark:
+        delimiters = text.str.count_matches(mark, literal=True).cast(pl.Int64)
+    else:
+        delimiters = pl.zeros(len(text), dtype=pl.Int64, eager=True)
+    if not quote or shape.dialect.quote not in data:
+        return text, _fits(text, delimiters, delimiters, shape), delimiters < shape.width - 1, None
+    quotes = text.str.count_matches(quote, literal=True)
+    at = (quotes > 0).arg_true()
+    some = text.gather(at)
+    inner = ~some.str.contains(shape.opening)
+    regular, outside = _bordered(some, quotes.gather(at), shape)
+    if inner.any():
+        where = inner.arg_true()
+        outside = outside.scatter(where, delimiters.gather(at).gather(where))
+        regular = regular | inner
+    outside = delimiters.scatter(at, outside)
+    fits = _fits(text, delimiters, outside, shape)
+    new = _rewritten(some, inner, shape)
+    if new is not None:
+        text = replaced(text, at, new)
+    return text, fits.scatter(at, regular & fits.gather(at)), outside < shape.width - 1, quotes
+
+
+def _bordered(texts: pl.Series, quotes: pl.Series, shape: Shape) -> tuple[pl.Series, pl.Series]:
+    """Which of the records have their quotes at the borders of cells; and the delimiters outside of quotes in each."""
+    regular = texts.str.contains(shape.regular)
+    if shape.one_cell:
+        return regular, pl.zeros(len(texts), dtype=pl.Int64, eager=True)
+    return regular, texts.str.count_matches(shape.quoted_or_delimiter).cast(pl.Int64) - quotes.cast(pl.Int64) // 2
+
+
+def _rewritten(texts: pl.Series, inner: pl.Series, shape: Shape) -> pl.Series | None:
+    """Quotes that mean nothing made to mean nothing to the splitting reader; a single cell without its quotes."""
+    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
+    if shape.one_cell:
+        return texts.zip_with(inner, _content(texts, quote))
+    if not inner.any():
+        return None
+    quoted = texts.str.replace_all(quote, quote * 2, literal=True)
+    quoted = quoted.str.replace_all(mark, quote + mark + quote, literal=True)
+    return pl.select(pl.when(inner).then(pl.lit(quote) + quoted + pl.lit(quote)).otherwise(texts)).to_series()
+
+
+def _content(texts: pl.Series, quote: str) -> pl.Series:
+    """What is in a quoted cell."""
+    return texts.str.strip_prefix(quote).str.strip_suffix(quote).str.replace_all(quote * 2, quote, literal=True)
+
+
+def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, shape: Shape) -> pl.Series:
+    """Which records have no more cells than expected, or only blank ones more."""
+    fits = outside < shape.width
+    if shape.one_cell or fits.all():
+        return fits
+    mark = shape.dialect.delimiter.decode()
+    at = (~fits & (outside < CELLS_MAX)).arg_true()
+    stripped = text.gather(at).str.strip_chars_end(WHITE + mark).str.count_matches(mark, literal=True).cast(pl.Int64)
+    return fits.scatter(at, outside.gather(at) - delimiters.gather(at) + stripped < shape.width)
+
+
+def _spans(
+    data: bytes, starts: list[int], odd: list[int], uneven: list[int], barred: pl.Series, shape: Shape
+) -> dict[int, Span]:
+    """The regular records of several lines: each from a line with an uneven number of quotes to the next such line."""
+    before = [0, *barred.cum_sum().to_list()] if barred.any() else None
+    able, longest = set(odd), shape.cell_chars_max
+    pairs = [
+        (first, last)
+        for first, last in zip(uneven, uneven[1:], strict=False)
+        if first in able
+        and starts[last + 1] - starts[first] <= longest
+        and (before is None or before[first] == before[last + 1])
+    ]
+    end = shape.line_end
+    found = [data[starts[first] : starts[last + 1]].removesuffix(end) for first, last in pairs]
+    if end == b"\n" and b"\r" in data:
+        found = [record.removesuffix(b"\r") for record in found]
+    texts = pl.Series([record.decode() for record in found], dtype=pl.String)
+    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
+    regular, outside = _bordered(texts, texts.str.count_matches(quote, literal=True), shape)
+    delimiters = texts.str.count_matches(mark, literal=True).cast(pl.Int64) if mark else outside
+    regular = regular & _fits(texts, delimiters, outside, shape) & ~texts.str.starts_with("\ufeff")
+    if shape.one_cell:
+        texts = _content(texts, quote)
+    spans = {}
+    for (first, last), text, cells_more, good in zip(
+        pairs, texts.to_list(), (outside - (shape.width - 1)).to_list(), regular.to_list(), strict=True
+    ):
+        if good and (cells_more == 0 or last - first < QUOTED_LINES_MAX):
+            spans[first] = Span(last, text, cells_more < 0)
+    return spans

@@ -1,21 +1,47 @@
-"""From blocks of text to frames of cells: regular lines together, all others one record at a time."""
+"""From blocks of text to frames of cells: regular records together, all others one at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import polars as pl
 
+from rowlock.imports.read.blocks import lines_max
 from rowlock.imports.read.encoding import Encoding
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.lines import Lines, Shape, cells, find_lines, starts
+from rowlock.imports.read.lines import WHITE, Lines, Shape, cells, find_lines, padded, replaced
 from rowlock.imports.read.records import BREAK, CELLS_MAX, Record, RecordReader
 from rowlock.imports.source import ROW, BadRecord
 
-# The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
-WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _SHOWN_CELLS = 50
 _SHOWN_CHARS = 200
+
+
+@dataclass(slots=True)
+class Part:
+    """Some rows in the file's order, the bad records among them, and how far into the block they go."""
+
+    frame: pl.DataFrame
+    bad: list[BadRecord]
+    end: int
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What became of the lines of a part, where that is not one row for each."""
+
+    count: int  # of lines; those behind it belong to the next part
+    lines: list[int] = field(default_factory=list)  # lines that are no row of their own
+    records: list[int] = field(default_factory=list)  # and how many records started in each
+    spans: list[int] = field(default_factory=list)  # the first lines of regular records of several lines
+
+    def add(self, start: int, end: int, records: int) -> None:
+        """These lines are no rows; all their records started in the first one."""
+        self.lines += range(start, end)
+        self.records += [records, *[0] * (end - start - 1)]
 
 
 class Table:
@@ -30,85 +56,136 @@ class Table:
         self._below = below
         self._row = 1
         self._line = line
+        self._lines_max = lines_max(shape.width)
+        self._some_lines = re.compile(b"(?:[^%b]*+%b){1,%d}+" % (shape.line_end, shape.line_end, self._lines_max))
+        self._waiting = False  # for the next block
+        self._inside = False  # of a line: the last part ended at the end of a record, but not of a line
         self._rows: list[tuple[int, list[str]]] = []
         self._bad: list[BadRecord] = []
 
-    def read(self, data: bytes, *, final: bool) -> tuple[pl.DataFrame, list[BadRecord], bytes]:
-        """The rows of the block, its bad records, and the part that goes on in the next one."""
-        self._rows, self._bad = [], []
-        at = 0
+    def read(self, data: bytes, *, final: bool) -> Iterator[Part]:
+        """The rows of the block in parts, at least one; what is behind the last one goes on in the next block."""
+        at, self._waiting = 0, False
         while self._row <= self._below and at < len(data):
             record = self._reader.read(data, at, line=self._line, width=None, final=final)
             if record is None:
-                return self._odd_rows(), [], data[at:]
+                self._waiting = True
+                break
             at, self._row, self._line = record.end, self._row + 1, self._line + record.lines
-        data = data[at:] if at else data
-        lines = find_lines(data, self._shape) if data else None
-        if lines is None:
-            end = self._one_by_one(data, 0, final)
-            return self._odd_rows(), self._bad, data[end:]
-        before = self._row, self._line, self.short
-        regular, rows, end = self._take_odd(data, lines, final)
-        frame = cells(lines, regular, data, self._shape)
-        if frame is None:  # never seen; the record reader needs no reason
-            self._row, self._line, self.short = before
-            self._rows, self._bad = [], []
-            end = self._one_by_one(data, 0, final)
-            return self._odd_rows(), self._bad, data[end:]
-        frame = _without_blank(frame.insert_column(0, rows.filter(regular).cast(pl.UInt32).alias(ROW)))
-        if self._rows:
-            frame = pl.concat([frame, self._odd_rows()]).sort(ROW)
-        return frame, self._bad, data[end:]
+        left = data.count(self._shape.line_end, at)
+        while True:
+            self._rows, self._bad, before = [], [], at
+            if self._waiting or at >= len(data):
+                frame = self._odd_rows()
+            else:
+                frame, at = self._part(data, at, self._stop(data, at, left), final)
+            yield Part(frame, self._bad, at)
+            if self._waiting or at >= len(data):
+                return
+            left -= data.count(self._shape.line_end, before, at)
 
-    def _take_odd(self, data: bytes, lines: Lines, final: bool) -> tuple[pl.Series, pl.Series, int]:
-        """Read the odd lines; which lines are left for the vectorised reader, the row of each line, and the end."""
-        first_row, first_line, count, end = self._row, self._line, len(lines.text), len(data)
-        taken: list[int] = []  # lines that the record reader took
-        records: list[int] = []  # and how many records started in each
+    def _stop(self, data: bytes, at: int, left: int) -> int:
+        """Where a part of not too many lines ends; never between a CR and its LF."""
+        found = self._some_lines.match(data, at) if left > self._lines_max else None
+        if found is None:
+            return len(data)
+        return found.end() + (data[found.end() - 1 : found.end() + 1] == b"\r\n")
+
+    def _part(self, data: bytes, at: int, stop: int, final: bool) -> tuple[pl.DataFrame, int]:
+        if self._inside:
+            end, _ = self._to_line_start(data, at, stop, final)
+            return self._odd_rows(), end
+        part = data[at:stop] if stop - at < len(data) else data
+        lines = find_lines(part, self._shape)
+        before = self._row, self._line, self.short
+        if lines is not None:
+            taken, end = self._take_odd(data, at, stop, lines, final)
+            frame = self._regular_rows(part, lines, taken, before[0])
+            if frame is not None:
+                return (pl.concat([frame, self._odd_rows()]).sort(ROW) if self._rows else frame), end
+            # Never seen; the record reader needs no reason.
+            self._row, self._line, self.short = before
+            self._rows, self._bad, self._inside, self._waiting = [], [], False, False
+        end = self._one_by_one(data, at, stop, final)
+        return self._odd_rows(), end
+
+    def _take_odd(self, data: bytes, at: int, stop: int, lines: Lines, final: bool) -> tuple[_Taken, int]:
+        """Read the odd lines of a part; what became of them, and where the last record ends."""
+        first_row, first_line, count = self._row, self._line, len(lines.text)
+        taken, spans, starts = _Taken(count), lines.spans, lines.starts
         more_rows = more_lines = next_line = 0
-        begin = starts(lines.text, data, self._shape.line_end) if lines.odd else []
         for odd in lines.odd:
             if odd < next_line:
                 continue
+            span = spans.get(odd)
+            if span is not None:
+                next_line = span.last + 1
+                taken.spans.append(odd)
+                taken.add(odd + 1, next_line, 0)
+                more_rows -= span.last - odd
+                continue
             row, line = first_row + odd + more_rows, first_line + odd + more_lines
             self._row, self._line = row, line
-            end, whole = self._to_line_start(data, begin[odd], final)
-            if not whole:
-                count = odd
-                break
-            next_line = odd + self._lines_between(data, begin[odd], end)
-            taken += range(odd, next_line)
-            records += [self._row - row, *[0] * (next_line - odd - 1)]
+            end, whole = self._to_line_start(data, at + starts[odd], stop, final)
+            if not whole or end >= stop:
+                taken.count = odd
+                return taken, end
+            next_line = odd + data.count(self._shape.line_end, at + starts[odd], end)
+            taken.add(odd, next_line, self._row - row)
             more_rows += self._row - row - (next_line - odd)
             more_lines += self._line - line - (next_line - odd)
-        else:
-            self._row, self._line, end = first_row + count + more_rows, first_line + count + more_lines, len(data)
-        regular, rows = lines.regular, pl.repeat(1, len(lines.text), dtype=pl.Int64, eager=True)
-        if taken:
-            regular, rows = regular.scatter(taken, False), rows.scatter(taken, records)
-        if count < len(regular):
-            regular = regular & (pl.int_range(len(regular), eager=True) < count)
-        return regular, rows.cum_sum() - rows + first_row, end
+        self._row, self._line = first_row + count + more_rows, first_line + count + more_lines
+        return taken, stop
 
-    def _to_line_start(self, data: bytes, at: int, final: bool) -> tuple[int, bool]:
-        """Read on until a record ends where a line ends; where that was, and False if the block ended before it."""
+    def _regular_rows(self, part: bytes, lines: Lines, taken: _Taken, first_row: int) -> pl.DataFrame | None:
+        """The rows of the regular records; nothing if the splitting reader did not find what was expected."""
+        text, regular, short = lines.text, lines.regular, lines.short
+        rows = pl.repeat(1, len(text), dtype=pl.Int64, eager=True)
+        if taken.lines:
+            regular, rows = regular.scatter(taken.lines, False), rows.scatter(taken.lines, taken.records)
+        if taken.count < len(text):
+            regular = regular & (pl.int_range(len(text), eager=True) < taken.count)
+        if taken.spans:
+            spans = [lines.spans[first] for first in taken.spans]
+            text = replaced(text, taken.spans, pl.Series([span.text for span in spans], dtype=pl.String))
+            regular = regular.scatter(taken.spans, True)
+            short = short.scatter(taken.spans, [span.short for span in spans])
+        rows = rows.cum_sum() - rows + first_row
+        whole = b""
+        if not regular.all():
+            text, rows, short = text.filter(regular), rows.filter(regular), short.filter(regular)
+        elif lines.as_written and not taken.lines and self._shape.line_end == b"\n":
+            whole = part.replace(b"\r\n", b"\n") if b"\r" in part else part
+        frame = cells(text, self._shape, whole)
+        if frame is None:
+            return None
+        frame = frame.insert_column(0, rows.cast(pl.UInt32).alias(ROW))
+        blank = _blank_rows(frame)
+        if blank is not None:
+            frame, short = frame.filter(~blank), short & ~blank
+        self.short += short.sum()
+        return frame
+
+    def _to_line_start(self, data: bytes, at: int, stop: int, final: bool) -> tuple[int, bool]:
+        """Read on until a record ends where a line ends; where that was, and False if it was not reached."""
         while True:
             record = self._reader.read(data, at, line=self._line, width=self._shape.width, final=final)
             if record is None:
+                self._waiting = True
                 return at, False
             self._take(record)
             at = record.end
-            if at >= len(data) or data[at - 1 : at] == self._shape.line_end:
+            self._inside = at < stop and data[at - 1 : at] != self._shape.line_end
+            if not self._inside:
                 return at, True
+            if len(self._rows) + len(self._bad) >= 2 * self._lines_max:
+                return at, False
 
-    def _lines_between(self, data: bytes, start: int, end: int) -> int:
-        line_end = self._shape.line_end
-        return data.count(line_end, start, end) + (end == len(data) and not data.endswith(line_end))
-
-    def _one_by_one(self, data: bytes, at: int, final: bool) -> int:
-        while at < len(data):
+    def _one_by_one(self, data: bytes, at: int, stop: int, final: bool) -> int:
+        while at < stop and len(self._rows) + len(self._bad) < 2 * self._lines_max:
             record = self._reader.read(data, at, line=self._line, width=self._shape.width, final=final)
             if record is None:
+                self._waiting = True
                 break
             self._take(record)
             at = record.end
@@ -127,21 +204,22 @@ class Table:
             return
         if is_blank(found):
             return
-        if any(len(cell) > self._cell_chars_max for cell in found):
+        count = len(found)
+        if max(map(len, found)) > self._cell_chars_max:
             reason = f"a cell on line {line} has more than {self._cell_chars_max:,} characters"
             self._refuse(row, "cell_too_long", reason, record)
-        elif len(found) > width and not is_blank(found[width:]):
-            many = f"more than {CELLS_MAX:,}" if len(found) > CELLS_MAX else f"{len(found):,}"
+        elif count > width and not is_blank(found[width:]):
+            many = f"more than {CELLS_MAX:,}" if count > CELLS_MAX else f"{count:,}"
             self._refuse(row, "too_many_cells", f"line {line} has {many} cells where the header has {width:,}", record)
-        elif len(found) < width and not record.ended:
-            reason = f"the file ends in line {line}, after {len(found):,} of {width:,} cells: it may have been cut off"
+        elif count < width and not record.ended:
+            reason = f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
             self._refuse(row, "truncated_record", reason, record)
         else:
-            self.short += len(found) < width
-            self._rows.append((row, [*found[:width], *[""] * (width - len(found))]))
+            self.short += count < width
+            self._rows.append((row, found if count <= width else found[:width]))
 
     def _refuse(self, row: int, code: str, reason: str, record: Record) -> None:
-        shown = tuple(readable(cell[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS] for cell in record.cells[:_SHOWN_CELLS])
+        shown = tuple([readable(cell[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS] for cell in record.cells[:_SHOWN_CELLS]])
         self._bad.append(BadRecord(row, code, reason, shown))
 
     def _broken(self, record: Record, line: int) -> str:
@@ -158,11 +236,12 @@ class Table:
         return f"a character on line {line} is not valid {self._encoding.name}"
 
     def _odd_rows(self) -> pl.DataFrame:
-        """The rows of the record reader."""
+        """The rows of the record reader; short ones are filled up, by whole columns as far as possible."""
         columns = {ROW: pl.Series([row for row, _ in self._rows], dtype=pl.UInt32)}
-        for n, name in enumerate(self._shape.columns):
-            columns[name] = pl.Series([found[n] for _, found in self._rows], dtype=pl.String)
-        return pl.DataFrame(columns)
+        found = zip_longest(*(row for _, row in self._rows), fillvalue="")
+        for name, column in zip(self._shape.columns, found, strict=False):
+            columns[name] = pl.Series(column, dtype=pl.String)
+        return padded(pl.DataFrame(columns), self._shape.columns)
 
 
 def is_blank(found: Iterable[str]) -> bool:
@@ -175,12 +254,12 @@ def readable(cell: bytes) -> str:
     return cell.decode("utf-8", "backslashreplace")
 
 
-def _without_blank(frame: pl.DataFrame) -> pl.DataFrame:
-    """Leave out rows with nothing but white space; most files have none, so one column is looked at first."""
-    names = frame.columns[1:]
-    blank = frame[names[0]].str.strip_chars() == ""
-    for name in names[1:]:
-        if not blank.any():
-            return frame
-        blank = blank & (frame[name].str.strip_chars() == "")
-    return frame.filter(~blank)
+def _blank_rows(frame: pl.DataFrame) -> pl.Series | None:
+    """Which rows have nothing but white space, if any; most files have none, so one column is looked at first."""
+    blank = frame[:, 1].str.strip_chars() == ""
+    at = blank.arg_true()
+    for name in frame.columns[2:]:
+        if not len(at):
+            return None
+        at = at.filter(frame[name].gather(at).str.strip_chars() == "")
+    return pl.repeat(False, frame.height, dtype=pl.Boolean, eager=True).scatter(at, True) if len(at) else None

@@ -247,6 +247,11 @@ class ImportingTransaction:
             if is_uuid(import_id) and await self.connection.fetch(SQL["queue_finish"], import_id, job.id, now):
                 await enqueue_on(self.connection, [job], now)
 
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        if is_uuid(import_id):
+            with own_words(self._url):
+                await self.connection.fetch(SQL["trim_import_errors"], import_id, keep)
+
     async def end_import(
         self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
     ) -> bool:

@@ -155,6 +155,10 @@ class ImportingTransaction:
 
         await self._run(queue)
 
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        asked = {"id": _named(import_id), "keep": keep}
+        await self._run(lambda connection: run(connection, "trim_import_errors", asked))
+
     async def end_import(
         self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
     ) -> bool:

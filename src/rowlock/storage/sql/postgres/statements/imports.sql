@@ -75,7 +75,7 @@ RETURNING id
 
 -- name: plan_import
 UPDATE rowlock.imports
-SET total_chunks = $2, meta = $3, planned = 10, updated_at = coalesce($4::timestamptz, clock_timestamp())
+SET total_chunks = $2, meta = $3, planned = 10, message = NULL, updated_at = coalesce($4::timestamptz, clock_timestamp())
 WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NULL
 RETURNING id
 
@@ -119,8 +119,13 @@ DELETE FROM rowlock.import_errors WHERE import_id = $1::uuid AND chunk = $2
 INSERT INTO rowlock.import_errors (import_id, chunk, row_number, errors, cells)
 SELECT $1::uuid, $2, u.* FROM unnest($3::bigint[], $4::text[], $5::text[]) AS u (row_number, errors, cells)
 
+-- name: trim_import_errors
+DELETE FROM rowlock.import_errors
+WHERE import_id = $1::uuid AND row_number > (
+    SELECT row_number FROM rowlock.import_errors WHERE import_id = $1::uuid ORDER BY row_number LIMIT 1 OFFSET $2 - 1)
+
 -- name: touch_import
-UPDATE rowlock.imports SET updated_at = coalesce($2::timestamptz, clock_timestamp()) WHERE id = $1::uuid
+UPDATE rowlock.imports SET message = NULL, updated_at = coalesce($2::timestamptz, clock_timestamp()) WHERE id = $1::uuid
 
 -- name: import_standing
 SELECT status, completed_chunks, total_chunks, error_count FROM rowlock.all_imports WHERE id = $1::uuid

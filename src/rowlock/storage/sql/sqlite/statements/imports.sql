@@ -68,7 +68,7 @@ WHERE id = :id AND status = 'RUNNING'
 RETURNING id
 
 -- name: plan_import
-UPDATE imports SET total_chunks = :total, meta = :meta, planned = 10, updated_at = :now
+UPDATE imports SET total_chunks = :total, meta = :meta, planned = 10, message = NULL, updated_at = :now
 WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NULL
 RETURNING id
 
@@ -106,8 +106,13 @@ DELETE FROM import_errors WHERE import_id = ? AND chunk = ?
 -- name: add_chunk_error
 INSERT INTO import_errors (import_id, chunk, row_number, errors, cells) VALUES (?, ?, ?, ?, ?)
 
+-- name: trim_import_errors
+DELETE FROM import_errors
+WHERE import_id = :id AND row_number > (
+    SELECT row_number FROM import_errors WHERE import_id = :id ORDER BY row_number LIMIT 1 OFFSET :keep - 1)
+
 -- name: touch_import
-UPDATE imports SET updated_at = :now WHERE id = :id
+UPDATE imports SET message = NULL, updated_at = :now WHERE id = :id
 
 -- name: import_standing
 SELECT status, completed_chunks, total_chunks, error_count FROM import_records WHERE id = :id
