@@ -49,6 +49,13 @@ class Shape:
         return f"^{cell}$" if self.one_cell else f"^{cell}(?:{delimiter}{cell})*$"
 
     @property
+    def unfinished(self) -> str:
+        """Matches the first line of such a record if it goes on in the next one."""
+        delimiter, quote = self._marks
+        cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote}){delimiter}"
+        return f"^{'' if self.one_cell else f'(?:{cell})*'}{quote}(?:[^{quote}]|{quote}{quote})*$"
+
+    @property
     def quoted_or_delimiter(self) -> str:
         """Matches, in a regular record, whatever is quoted, and each delimiter that is not."""
         delimiter, quote = self._marks
@@ -69,12 +76,13 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Span:
-    """A regular record of several lines."""
+class Spans:
+    """The regular records of several lines."""
 
-    last: int  # its last line
-    text: str
-    short: bool
+    number: dict[int, int]  # of each, by its first line
+    last: list[int]  # line of each
+    text: pl.Series
+    short: pl.Series
 
 
 @dataclass(slots=True)
@@ -85,7 +93,7 @@ class Lines:
     regular: pl.Series
     short: pl.Series  # with fewer cells than expected
     odd: list[int]  # lines that are no record by themselves, or none that is read here
-    spans: dict[int, Span]  # regular records of several lines, by their first one, which is odd
+    spans: Spans | None  # their first lines are odd
     starts: list[int]  # where each line starts; only if there are odd ones
     as_written: bool  # is the text what is in the file?
 
@@ -118,11 +126,11 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
     at = (~(regular | blank)).arg_true().to_list()
     if at and not starts:
         starts = _starts(written, data, shape.line_end)
-    spans: dict[int, Span] = {}
+    spans = None
     if at and quotes is not None:
         if unended:
             barred = barred.scatter(len(barred) - 1, True)
-        spans = _spans(data, starts, at, (quotes % 2 == 1).arg_true().to_list(), barred, shape)
+        spans = _spans(data, written, starts, (quotes % 2 == 1).arg_true(), barred, shape)
     return Lines(text, regular, short, at, spans, starts, text is written and not broken)
 
 
@@ -276,33 +284,33 @@ def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, shape: Sha
 
 
 def _spans(
-    data: bytes, starts: list[int], odd: list[int], uneven: list[int], barred: pl.Series, shape: Shape
-) -> dict[int, Span]:
-    """The regular records of several lines: each from a line with an uneven number of quotes to the next such line."""
-    before = [0, *barred.cum_sum().to_list()] if barred.any() else None
-    able, longest = set(odd), shape.cell_chars_max
-    pairs = [
-        (first, last)
-        for first, last in zip(uneven, uneven[1:], strict=False)
-        if first in able
-        and starts[last + 1] - starts[first] <= longest
-        and (before is None or before[first] == before[last + 1])
-    ]
-    end = shape.line_end
-    found = [data[starts[first] : starts[last + 1]].removesuffix(end) for first, last in pairs]
-    if end == b"\n" and b"\r" in data:
-        found = [record.removesuffix(b"\r") for record in found]
-    texts = pl.Series([record.decode() for record in found], dtype=pl.String)
+    data: bytes, text: pl.Series, starts: list[int], uneven: pl.Series, barred: pl.Series, shape: Shape
+) -> Spans | None:
+    """Each is from a line with an uneven number of quotes to the next such line."""
+    first, last = uneven.head(len(uneven) - 1), uneven.slice(1)
+    begin = pl.Series(starts, dtype=pl.Int64)
+    end = begin.gather(last) + text.gather(last).str.len_bytes()
+    start = begin.gather(first)
+    able = (end - start <= shape.cell_chars_max) & text.gather(first).str.contains(shape.unfinished)
+    if barred.any():
+        before = barred.cast(pl.Int64).cum_sum()
+        able = able & ~barred.gather(first) & (before.gather(first) == before.gather(last))
+    first, last, start, end = (values.filter(able) for values in (first, last, start, end))
+    if not len(first):
+        return None
+    bounds = zip(start.to_list(), end.to_list(), strict=True)
+    if data.isascii():
+        characters = data.decode()
+        texts = pl.Series([characters[at:stop] for at, stop in bounds], dtype=pl.String)
+    else:
+        texts = pl.Series([data[at:stop].decode() for at, stop in bounds], dtype=pl.String)
     mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
     regular, outside = _bordered(texts, texts.str.count_matches(quote, literal=True), shape)
     delimiters = texts.str.count_matches(mark, literal=True).cast(pl.Int64) if mark else outside
     regular = regular & _fits(texts, delimiters, outside, shape) & ~texts.str.starts_with("\ufeff")
+    regular = regular & ((outside == shape.width - 1) | (last - first < QUOTED_LINES_MAX))
     if shape.one_cell:
         texts = _content(texts, quote)
-    spans = {}
-    for (first, last), text, cells_more, good in zip(
-        pairs, texts.to_list(), (outside - (shape.width - 1)).to_list(), regular.to_list(), strict=True
-    ):
-        if good and (cells_more == 0 or last - first < QUOTED_LINES_MAX):
-            spans[first] = Span(last, text, cells_more < 0)
-    return spans
+    first, last, texts, outside = (values.filter(regular) for values in (first, last, texts, outside))
+    number = {line: n for n, line in enumerate(first.to_list())}
+    return Spans(number, last.to_list(), texts, outside < shape.width - 1)

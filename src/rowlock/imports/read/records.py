@@ -58,6 +58,8 @@ class RecordReader:
         self._quoted = re.compile(other + b"(?:(?:" + pair + b")" + other + b")*+", re.DOTALL)
         self._opening = re.compile((b" *+" if dialect.spaces else b"") + quote) if dialect.quote else None
         self._special = [mark for mark in (dialect.quote, b"\\" if dialect.escapes else b"") if mark]
+        self._line, self._cell = _line_patterns(dialect)
+        self._chains = Chains()
         self._escaped = re.compile(rb"\\([\r\n\\" + delimiter + quote + b"])" + (b"|" + quote * 2 if quote else b""))
 
     def read(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
@@ -77,6 +79,10 @@ class RecordReader:
         text = data[start:stop]
         if not any(special in text for special in self._special) or self._opens_nothing(text):
             return self._simple(text, first, len(data))
+        if len(text) <= self.cell_bytes_max and self._line and self._line.fullmatch(text):
+            record = self._one_line(text, first, len(data))
+            if len(record.cells) <= self._cells_max:
+                return record
         return self._full(data, start, line=line, width=width, final=final)
 
     def _opens_nothing(self, text: bytes) -> bool:
@@ -93,51 +99,86 @@ class RecordReader:
             del cells[-1]
         return Record(cells, end.end() if end else length, ended=end is not None)
 
-    def _full(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
+    def _one_line(self, text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
+        """A line that opens and closes its quotes as it should."""
         delimiter = self.dialect.delimiter
+        cells = []
+        for quoted, plain in self._cell.findall(delimiter + text):
+            if quoted:
+                cells.append(self._content(quoted[1:-1]))
+            else:
+                cells.append(self._escaped.sub(self._escaped_one, plain) if self.dialect.escapes else plain)
+        return Record(cells, end.end() if end else length, ended=end is not None)
+
+    def _full(
+        self, data: bytes, start: int, *, line: int, width: int | None, final: bool, leaps: bool = True
+    ) -> Record | None:
+        delimiter, known = self.dialect.delimiter, self._look_aheads.of(data)
         cells: list[bytes] = []
-        at, lines, fault = start, 1, None
+        at, lines, left_out, fault = start, 1, 0, None  # left_out: cells that were leapt over
         first_long: _Open | None = None
+        passed: list[Stage] = []
         while True:
             opening = self._opening.match(data, at) if self._opening else None
             if opening:
                 here = _Open(opening.end(), len(cells), line + lines - 1, lines)
+                leap = known.get(here.at) if leaps else None
+                if leap:
+                    first_long = first_long or here
+                    passed.append(Stage(here.at, at, len(cells) + left_out, lines))
+                    at, left_out, lines = leap.start, left_out + leap.cells, lines + leap.lines
+                    continue
                 bound = min(len(data), here.at + self.cell_bytes_max + 2, start + self.record_bytes_max)
                 close = self._close(data, here.at, bound)
                 if close < 0:
+                    if left_out:
+                        break
                     if bound == len(data) and not final:
                         return None
                     return self._unclosed(data, here, cells, cut=bound if bound < len(data) else 0)
                 content = data[here.at : close]
                 breaks = _count_breaks(content)
-                cell, at = self._content(content), _past_spaces(data, close + 1, delimiter)
+                begin, cell, at = at, self._content(content), _past_spaces(data, close + 1, delimiter)
                 if data[at : at + 1] not in (b"", b"\r", b"\n", delimiter):
                     if breaks:  # what closed it was meant to open another
+                        if left_out:
+                            break
                         return self._unclosed(data, here, cells)
                     fault = fault or ("text_after_quote", f"line {here.line} has text after a closing quote")
                     rest, at = self._plain(data, close + 1)
                     cell += rest
+                cells.append(cell)
                 if breaks:
                     first_long = first_long or here
+                    passed.append(Stage(here.at, begin, len(cells) + left_out - 1, lines))
                     lines += breaks
-                    if self._too_long(content) or (lines > QUOTED_LINES_MAX and len(cells) >= (width or 0)):
+                    many = lines > QUOTED_LINES_MAX and len(cells) + left_out > (width or 0)
+                    if many or self._too_long(content):
+                        self._look_aheads.failed(passed)
                         return self._unclosed(data, first_long, cells)
+            elif self._plain_cells:
+                found = self._plain_cells.match(data, at)
+                assert found is not None  # it matches the empty text, too
+                cells += found[0].split(delimiter)
+                at = found.end()
             else:
                 cell, at = self._plain(data, at)
                 lines += _count_breaks(cell) if self.dialect.escapes else 0
-            cells.append(cell)
-            if not delimiter or data[at : at + 1] != delimiter:
+                cells.append(cell)
+            more = bool(delimiter) and data[at : at + 1] == delimiter
+            if len(cells) + left_out > self._cells_max + (not more):
+                if left_out:
+                    break
+                del cells[self._cells_max + 1 :]
+                at = _line_end(data, at)
+                more = False
+            if not more:
                 break
             at += 1
-            if len(cells) > self._cells_max:
-                at = _line_end(data, at)
-                break
-        if at >= len(data) and not final:
-            return None
-        if lines > QUOTED_LINES_MAX and first_long and len(cells) != width:
+        if lines > QUOTED_LINES_MAX and first_long and len(cells) + left_out != width and (at < len(data) or final):
+            self._look_aheads.failed(passed)
             return self._unclosed(data, first_long, cells)
-        end = BREAK.match(data, at)
-        return Record(cells, end.end() if end else len(data), lines, end is not None, fault)
+        return self._ended()
 
     def _close(self, data: bytes, at: int, bound: int) -> int:
         """Where the quoted cell is closed, or -1 where it is not before the bound."""

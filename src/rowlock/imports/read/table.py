@@ -37,6 +37,7 @@ class _Taken:
     lines: list[int] = field(default_factory=list)  # lines that are no row of their own
     records: list[int] = field(default_factory=list)  # and how many records started in each
     spans: list[int] = field(default_factory=list)  # the first lines of regular records of several lines
+    inside: list[int] = field(default_factory=list)  # and their other lines
 
     def add(self, start: int, end: int, records: int) -> None:
         """These lines are no rows; all their records started in the first one."""
@@ -112,17 +113,18 @@ class Table:
     def _take_odd(self, data: bytes, at: int, stop: int, lines: Lines, final: bool) -> tuple[_Taken, int]:
         """Read the odd lines of a part; what became of them, and where the last record ends."""
         first_row, first_line, count = self._row, self._line, len(lines.text)
-        taken, spans, starts = _Taken(count), lines.spans, lines.starts
+        taken, starts = _Taken(count), lines.starts
+        spans, last = (lines.spans.number, lines.spans.last) if lines.spans else ({}, [])
         more_rows = more_lines = next_line = 0
         for odd in lines.odd:
             if odd < next_line:
                 continue
             span = spans.get(odd)
             if span is not None:
-                next_line = span.last + 1
+                next_line = last[span] + 1
                 taken.spans.append(odd)
-                taken.add(odd + 1, next_line, 0)
-                more_rows -= span.last - odd
+                taken.inside += range(odd + 1, next_line)
+                more_rows -= next_line - odd - 1
                 continue
             row, line = first_row + odd + more_rows, first_line + odd + more_lines
             self._row, self._line = row, line
@@ -146,15 +148,17 @@ class Table:
         if taken.count < len(text):
             regular = regular & (pl.int_range(len(text), eager=True) < taken.count)
         if taken.spans:
-            spans = [lines.spans[first] for first in taken.spans]
-            text = replaced(text, taken.spans, pl.Series([span.text for span in spans], dtype=pl.String))
-            regular = regular.scatter(taken.spans, True)
-            short = short.scatter(taken.spans, [span.short for span in spans])
+            assert lines.spans is not None
+            which = [lines.spans.number[first] for first in taken.spans]
+            text = replaced(text, taken.spans, lines.spans.text.gather(which))
+            short = short.scatter(taken.spans, lines.spans.short.gather(which))
+            regular = regular.scatter(taken.spans, True).scatter(taken.inside, False)
+            rows = rows.scatter(taken.inside, 0)
         rows = rows.cum_sum() - rows + first_row
         whole = b""
         if not regular.all():
             text, rows, short = text.filter(regular), rows.filter(regular), short.filter(regular)
-        elif lines.as_written and not taken.lines and self._shape.line_end == b"\n":
+        elif lines.as_written and not taken.spans and self._shape.line_end == b"\n":
             whole = part.replace(b"\r\n", b"\n") if b"\r" in part else part
         frame = cells(text, self._shape, whole)
         if frame is None:
