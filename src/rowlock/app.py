@@ -19,7 +19,7 @@ from rowlock.jobs.engine import Engine
 from rowlock.jobs.enqueue import Enqueuer, Options
 from rowlock.jobs.guard import GuardRule, Scope
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
-from rowlock.jobs.registry import Registry, checked_name, make_type
+from rowlock.jobs.registry import Registry, checked_limit, checked_name, make_type
 from rowlock.jobs.resilient import run_now
 from rowlock.jobs.schedule import Missed, Schedule
 from rowlock.jobs.solo import work_here
@@ -138,14 +138,7 @@ class Rowlock:
         self, name: str, *, concurrency: int | None = None, rate: int | None = None, per_seconds: float = 1.0
     ) -> Limit:
         """Declare a limit that jobs share: how many run at once, and how many start in any `per_seconds`."""
-        checked_name(name, "limit")
-        if ":" in name:
-            raise SettingsError(f"limit {name!r}: the name may not contain a colon, which separates it from the part")
-        if concurrency is None and rate is None:
-            raise SettingsError(f"limit {name!r}: give concurrency=, rate=, or both")
-        if (concurrency is not None and concurrency < 1) or (rate is not None and rate < 1) or per_seconds <= 0:
-            raise SettingsError(f"limit {name!r}: concurrency and rate must be at least 1, per_seconds more than 0")
-        made = self._limits[name] = Limit(name, concurrency, rate, per_seconds)
+        made = self._limits[name] = checked_limit(name, concurrency, rate, per_seconds)
         return made
 
     def guard(

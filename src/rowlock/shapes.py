@@ -194,6 +194,23 @@ def import_shape(
     }
 
 
+def import_change_shape(record: ImportRecord, redact: Redactor) -> Shape:
+    """What an event tells about an import: how far it is, and what became of its rows so far."""
+    return {
+        "id": record.id,
+        "type": record.type,
+        "status": record.status.value,
+        "progress": record.progress,
+        "message": _text(_import_message(record), redact),
+        "fileName": record.file_name,
+        "companyId": record.company_id,
+        "totalChunks": record.total_chunks,
+        "completedChunks": record.completed_chunks,
+        "summary": _counts(record.counts) | {"errorCount": record.error_count},
+        "changedAt": iso(record.updated_at),
+    }
+
+
 def chunk_shape(chunk: ChunkRecord) -> Shape:
     """A chunk; that of the index -1 is what the reader refused."""
     return {

@@ -220,3 +220,24 @@ async def test_trimming_fewer_errors_than_are_kept_changes_nothing(store: Store)
         await transaction.trim_errors(import_id, 3)
         await transaction.trim_errors("nobody", 1)
     assert await error_rows(store, import_id) == [1, 2, 3]
+
+
+# -- changes -----------------------------------------------------------------------------------------
+
+
+async def test_imports_that_changed_since_a_moment_are_found_the_oldest_change_first(
+    store: Store, clock: FakeClock
+) -> None:
+    first, second = await planned(store, 2), await queued(store)
+    clock.advance(10)
+    since = await store.now()
+    assert await store.changed_imports(since, 10) == []
+    await end_chunk(store, first, 0)
+    clock.advance(1)
+    third = await queued(store)
+    clock.advance(1)
+    await store.cancel_import(second)
+    changed = await store.changed_imports(since, 10)
+    assert names(changed) == [first, third, second]
+    assert changed[0] == await found(store, first)
+    assert names(await store.changed_imports(since, 2)) == [first, third]

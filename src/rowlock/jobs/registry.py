@@ -13,6 +13,7 @@ from rowlock.jobs.guard import GuardRule
 from rowlock.jobs.policy import Backoff, Unique
 from rowlock.jobs.signature import Arguments, compile_arguments, fields_of
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
+from rowlock.storage.records import Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,18 @@ def checked_name(name: str, what: str) -> str:
     if not isinstance(name, str) or not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
         raise SettingsError(f"{what} {name!r}: must be 1 to {NAME_LENGTH_MAX} printable characters")
     return name
+
+
+def checked_limit(name: str, concurrency: int | None, rate: int | None, per_seconds: float) -> Limit:
+    """A limit that jobs may share; raises where it limits nothing or cannot be kept."""
+    checked_name(name, "limit")
+    if ":" in name:
+        raise SettingsError(f"limit {name!r}: the name may not contain a colon, which separates it from the part")
+    if concurrency is None and rate is None:
+        raise SettingsError(f"limit {name!r}: give concurrency=, rate=, or both")
+    if (concurrency is not None and concurrency < 1) or (rate is not None and rate < 1) or per_seconds <= 0:
+        raise SettingsError(f"limit {name!r}: concurrency and rate must be at least 1, per_seconds more than 0")
+    return Limit(name, concurrency, rate, per_seconds)
 
 
 def make_type(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rowlock.storage.imports import (
@@ -114,6 +115,9 @@ class ImportVerbs(Protocol):
         cursor: str | None = None,
     ) -> ImportPage:
         """Imports, newest first. A cursor that no page came with is a ValueError."""
+
+    async def changed_imports(self, since: datetime, limit: int) -> list[ImportRecord]:
+        """Imports that changed at or after this moment, the oldest change first, each as it is now."""
 
     async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
         """The chunks of an import by index, that of the reader's refusals (-1) too."""

@@ -1,4 +1,4 @@
-"""/api/v1/events: changes of jobs and queues as server-sent events."""
+"""/api/v1/events: changes of jobs, imports and queues as server-sent events."""
 
 from __future__ import annotations
 
@@ -39,16 +39,19 @@ async def events(
     queue: QueueFilter = None,
     type: TypeFilter = None,
     job: Annotated[str | None, Query(max_length=64, description="Only the job with this id.")] = None,
+    import_id: Annotated[
+        str | None, Query(alias="import", max_length=64, description="Only the import with this id.")
+    ] = None,
     last_event_id: Annotated[str | None, Header(description="Go on after this event.", max_length=100)] = None,
 ) -> Response:
     """Server-sent events from every process and machine.
 
-    `ready` comes first; `job` tells the state of a job that changed, `queue` the counts of a queue; `gap` says that
-    there was more than is told: read again what you show. Send the last `id` back as `Last-Event-ID` to go on where an
-    earlier connection ended; an event may then come twice.
+    `ready` comes first; `job` tells the state of a job that changed, `import` that of an import, `queue` the counts of
+    a queue; `gap` says that there was more than is told: read again what you show. Send the last `id` back as
+    `Last-Event-ID` to go on where an earlier connection ended; an event may then come twice.
     """
     hub: Hub = request.app.state.hub
-    wants = Wants(caller.token.company_id, queue, type, job and job.lower())
+    wants = Wants(caller.token.company_id, queue, type, job and job.lower(), import_id and import_id.lower())
     return EventStream(hub, await hub.join(caller.token.id, wants, last_event_id))
 
 

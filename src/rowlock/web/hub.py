@@ -22,8 +22,9 @@ import orjson
 from rowlock.app import Rowlock
 from rowlock.errors import StoreError
 from rowlock.observe import logs
-from rowlock.shapes import Shape, change_shape, queue_shape
+from rowlock.shapes import Shape, change_shape, import_change_shape, queue_shape
 from rowlock.storage.access import Changes, JobChange, TokenId
+from rowlock.storage.imports import ImportId, ImportRecord
 from rowlock.storage.records import JobId
 from rowlock.web.listener import Listener, Listeners, Wants, batches
 from rowlock.web.problem import Problem
@@ -58,6 +59,7 @@ class Hub:
         self._starting = asyncio.Lock()
         self._gap_owed, self._gap_at = False, -_GAP_SECONDS
         self._queues: dict[str, Shape] = {}
+        self._imports: dict[ImportId, bytes] = {}
         self._queues_at = self._tokens_at = 0.0
         self._past: dict[datetime, tuple[float, Changes]] = {}
         self._past_lock = asyncio.Lock()
@@ -111,6 +113,8 @@ class Hub:
             return
         past = await self._changes_since(since)
         events = [self._job_event(change) for change in past.jobs if listener.wants.job(change)]
+        imports = await self._app.store.changed_imports(since - _LOOK_BACK, _CAUGHT_UP_MAX)
+        events += [self._import_event(record) for record in imports if listener.wants.imported(record)]
         if past.more or len(events) > _CAUGHT_UP_MAX:
             events = [_gap()]
         _give(listener, [ready, *events, _mark(past.looked_at)], past.looked_at)
@@ -137,6 +141,7 @@ class Hub:
                 known = await self._app.store.changes(await self._app.store.now() - _LOOK_BACK, _LOOK_MAX)
                 self._since, self._told = known.looked_at, _signatures(known)
                 self._told_until = known.looked_at
+                await self._changed_imports(known.looked_at)  # no news either
                 if self._looking is None or self._looking.done():
                     self._looking = asyncio.create_task(self._look_on())
             return self._since
@@ -159,12 +164,14 @@ class Hub:
         self._since = None
 
     async def _look(self) -> None:
-        assert self._since is not None
-        found = await self._app.store.changes(self._since - _LOOK_BACK, _LOOK_MAX)
+        since = self._since
+        assert since is not None
+        found = await self._app.store.changes(since - _LOOK_BACK, _LOOK_MAX)
         told = _signatures(found)
         news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
         self._since, self._told = found.looked_at, told
         await self._tell(news, found)
+        await self._tell_imports(since, found.looked_at)
         now = time.monotonic()
         if now - self._queues_at >= _QUEUES_SECONDS and any(wants.queues for wants in self._listeners.wants):
             self._queues_at = now
@@ -204,6 +211,23 @@ class Hub:
 
     def _job_event(self, change: JobChange) -> bytes:
         return _event("job", change_shape(change, self._app.redact))
+
+    async def _changed_imports(self, since: datetime) -> list[tuple[ImportRecord, bytes]]:
+        """Imports that are not as they were told, each with its event."""
+        records = await self._app.store.changed_imports(since - _LOOK_BACK, _LOOK_MAX)
+        made = {record.id: self._import_event(record) for record in records}
+        news = [(record, made[record.id]) for record in records if self._imports.get(record.id) != made[record.id]]
+        self._imports = made
+        return news
+
+    async def _tell_imports(self, since: datetime, at: datetime) -> None:
+        news, mark = await self._changed_imports(since), _mark(at)
+        for wants in self._listeners.wants if news else ():
+            if events := [event for record, event in news if wants.imported(record)]:
+                await self._listeners.give(wants, [*events, mark], _gap() + mark)
+
+    def _import_event(self, record: ImportRecord) -> bytes:
+        return _event("import", import_change_shape(record, self._app.redact))
 
     async def _look_at_queues(self, at: datetime) -> None:
         queues = {queue.name: queue_shape(queue) for queue in await self._app.store.queues()}

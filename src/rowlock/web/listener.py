@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rowlock.storage.access import JobChange, TokenId
+from rowlock.storage.imports import ImportRecord
 
 _HELD_MAX = 256
 _TOGETHER = 64
@@ -23,19 +24,29 @@ class Wants:
     queue: str | None = None
     type: str | None = None
     job_id: str | None = None
+    import_id: str | None = None
 
     def job(self, change: JobChange) -> bool:
         return (
-            self.company_id in (None, change.company_id)
+            self.import_id is None
+            and self.company_id in (None, change.company_id)
             and self.queue in (None, change.queue)
             and self.type in (None, change.type)
             and self.job_id in (None, change.id)
         )
 
+    def imported(self, record: ImportRecord) -> bool:
+        """Whether news of this import are wanted; whoever wants a job, a type of jobs or a queue wants none."""
+        return (
+            self.company_id in (None, record.company_id)
+            and self.import_id in (None, record.id)
+            and self.job_id is self.type is self.queue is None
+        )
+
     @property
     def queues(self) -> bool:
-        """Counts of queues are nobody's who sees one company, and no news of one job."""
-        return self.company_id is None and self.job_id is None and self.type is None
+        """Counts of queues are nobody's who sees one company, and no news of one job or import."""
+        return self.company_id is self.job_id is self.type is self.import_id is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.lookahead import LookAheads, Stage
 
 QUOTED_LINES_MAX = 100
 _SHOWN_BYTES = 64 << 10
@@ -41,6 +43,9 @@ class Record:
     fault: tuple[str, str] | None = field(default=None)  # code, reason
 
 
+_LEAPT = Record([], 0)
+
+
 class RecordReader:
     """Reads records of one dialect out of blocks of text that end where a line ends."""
 
@@ -58,8 +63,9 @@ class RecordReader:
         self._quoted = re.compile(other + b"(?:(?:" + pair + b")" + other + b")*+", re.DOTALL)
         self._opening = re.compile((b" *+" if dialect.spaces else b"") + quote) if dialect.quote else None
         self._special = [mark for mark in (dialect.quote, b"\\" if dialect.escapes else b"") if mark]
-        self._line, self._cell = _line_patterns(dialect)
-        self._chains = Chains()
+        self._patterns = _line_patterns(dialect)
+        self._plain_cells = _plain_cells(dialect)
+        self._look_aheads = LookAheads()
         self._escaped = re.compile(rb"\\([\r\n\\" + delimiter + quote + b"])" + (b"|" + quote * 2 if quote else b""))
 
     def read(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
@@ -79,8 +85,8 @@ class RecordReader:
         text = data[start:stop]
         if not any(special in text for special in self._special) or self._opens_nothing(text):
             return self._simple(text, first, len(data))
-        if len(text) <= self.cell_bytes_max and self._line and self._line.fullmatch(text):
-            record = self._one_line(text, first, len(data))
+        if self._patterns and len(text) <= self.cell_bytes_max and self._patterns[0].fullmatch(text):
+            record = self._one_line(self._patterns[1], text, first, len(data))
             if len(record.cells) <= self._cells_max:
                 return record
         return self._full(data, start, line=line, width=width, final=final)
@@ -99,30 +105,34 @@ class RecordReader:
             del cells[-1]
         return Record(cells, end.end() if end else length, ended=end is not None)
 
-    def _one_line(self, text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
+    def _one_line(self, cell: re.Pattern[bytes], text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
         """A line that opens and closes its quotes as it should."""
-        delimiter = self.dialect.delimiter
         cells = []
-        for quoted, plain in self._cell.findall(delimiter + text):
+        for quoted, plain in cell.findall(self.dialect.delimiter + text):
             if quoted:
                 cells.append(self._content(quoted[1:-1]))
             else:
                 cells.append(self._escaped.sub(self._escaped_one, plain) if self.dialect.escapes else plain)
         return Record(cells, end.end() if end else length, ended=end is not None)
 
-    def _full(
-        self, data: bytes, start: int, *, line: int, width: int | None, final: bool, leaps: bool = True
+    def _full(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
+        record = self._walk(data, start, line, width, final, self._look_aheads.of(data))
+        return self._walk(data, start, line, width, final, {}) if record is _LEAPT else record
+
+    def _walk(
+        self, data: bytes, start: int, line: int, width: int | None, final: bool, leaps: dict[int, Stage]
     ) -> Record | None:
-        delimiter, known = self.dialect.delimiter, self._look_aheads.of(data)
+        """Cell by cell; after a leap only a failure counts, as what was leapt over was not read."""
+        delimiter = self.dialect.delimiter
         cells: list[bytes] = []
-        at, lines, left_out, fault = start, 1, 0, None  # left_out: cells that were leapt over
+        at, lines, left_out, fault = start, 1, 0, None  # left_out: the cells that were leapt over
         first_long: _Open | None = None
         passed: list[Stage] = []
         while True:
             opening = self._opening.match(data, at) if self._opening else None
             if opening:
                 here = _Open(opening.end(), len(cells), line + lines - 1, lines)
-                leap = known.get(here.at) if leaps else None
+                leap = leaps.get(here.at)
                 if leap:
                     first_long = first_long or here
                     passed.append(Stage(here.at, at, len(cells) + left_out, lines))
@@ -131,31 +141,27 @@ class RecordReader:
                 bound = min(len(data), here.at + self.cell_bytes_max + 2, start + self.record_bytes_max)
                 close = self._close(data, here.at, bound)
                 if close < 0:
-                    if left_out:
-                        break
-                    if bound == len(data) and not final:
-                        return None
+                    if left_out or (bound == len(data) and not final):
+                        return _LEAPT if left_out else None
                     return self._unclosed(data, here, cells, cut=bound if bound < len(data) else 0)
                 content = data[here.at : close]
                 breaks = _count_breaks(content)
                 begin, cell, at = at, self._content(content), _past_spaces(data, close + 1, delimiter)
                 if data[at : at + 1] not in (b"", b"\r", b"\n", delimiter):
                     if breaks:  # what closed it was meant to open another
-                        if left_out:
-                            break
-                        return self._unclosed(data, here, cells)
+                        return _LEAPT if left_out else self._unclosed(data, here, cells)
                     fault = fault or ("text_after_quote", f"line {here.line} has text after a closing quote")
                     rest, at = self._plain(data, close + 1)
                     cell += rest
-                cells.append(cell)
                 if breaks:
                     first_long = first_long or here
-                    passed.append(Stage(here.at, begin, len(cells) + left_out - 1, lines))
+                    passed.append(Stage(here.at, begin, len(cells) + left_out, lines))
                     lines += breaks
-                    many = lines > QUOTED_LINES_MAX and len(cells) + left_out > (width or 0)
+                    many = lines > QUOTED_LINES_MAX and len(cells) + left_out >= (width or 0)
                     if many or self._too_long(content):
                         self._look_aheads.failed(passed)
                         return self._unclosed(data, first_long, cells)
+                cells.append(cell)
             elif self._plain_cells:
                 found = self._plain_cells.match(data, at)
                 assert found is not None  # it matches the empty text, too
@@ -168,17 +174,21 @@ class RecordReader:
             more = bool(delimiter) and data[at : at + 1] == delimiter
             if len(cells) + left_out > self._cells_max + (not more):
                 if left_out:
-                    break
+                    return _LEAPT
                 del cells[self._cells_max + 1 :]
-                at = _line_end(data, at)
-                more = False
+                at, more = _line_end(data, at), False
             if not more:
                 break
             at += 1
-        if lines > QUOTED_LINES_MAX and first_long and len(cells) + left_out != width and (at < len(data) or final):
+        if at >= len(data) and not final:
+            return _LEAPT if left_out else None
+        if lines > QUOTED_LINES_MAX and first_long and len(cells) + left_out != width:
             self._look_aheads.failed(passed)
             return self._unclosed(data, first_long, cells)
-        return self._ended()
+        if left_out:
+            return _LEAPT
+        end = BREAK.match(data, at)
+        return Record(cells, end.end() if end else len(data), lines, end is not None, fault)
 
     def _close(self, data: bytes, at: int, bound: int) -> int:
         """Where the quoted cell is closed, or -1 where it is not before the bound."""
@@ -229,8 +239,7 @@ class RecordReader:
         return _faulty([*cells[: opened.cells], data[opened.at : stop]], end, len(data), opened.lines, code, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(NamedTuple):
     """Where a quoted cell was opened."""
 
     at: int
@@ -249,9 +258,8 @@ def _faulty(cells: list[bytes], end: re.Match[bytes] | None, length: int, lines:
 
 
 def _count_breaks(content: bytes) -> int:
-    if b"\n" not in content and b"\r" not in content:
-        return 0
-    return len(BREAK.findall(content))
+    breaks = content.count(b"\n")
+    return breaks + content.count(b"\r") - content.count(b"\r\n") if b"\r" in content else breaks
 
 
 def _line_end(data: bytes, at: int) -> int:
@@ -263,3 +271,35 @@ def _past_spaces(data: bytes, at: int, delimiter: bytes) -> int:
     while delimiter != b" " and data[at : at + 1] == b" ":
         at += 1
     return at
+
+
+def _line_patterns(dialect: Dialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]] | None:
+    """One for a whole line that opens and closes its quotes as it should, and one for a cell and what is before it."""
+    delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
+    if not delimiter:
+        return None
+    backslash, escape = (rb"\\", rb"\\.") if dialect.escapes else (b"", b"")
+    before, after = b" *+" if dialect.spaces else b"", b"" if dialect.delimiter == b" " else b" *+"
+    other = b"[^" + delimiter + backslash + b"]*+"
+    plain = other + (b"(?:" + escape + other + b")*+" if escape else b"")
+    end = b"(?=" + delimiter + rb"|\Z)"
+    if not quote:
+        return re.compile(plain + b"(?:" + delimiter + plain + b")*+"), re.compile(delimiter + b"()(" + plain + b")" + end)
+    other = b"[^" + quote + backslash + b"]*+"
+    pair = quote + quote + (b"|" + escape if escape else b"")
+    quoted = quote + other + b"(?:(?:" + pair + b")" + other + b")*+" + quote
+    no_quote = b"(?!" + before + quote + b")"
+    # No groups here: in a possessive repetition they are not safe in every Python.
+    cell = b"(?:" + before + quoted + after + end + b"|" + no_quote + plain + end + b")"
+    one = b"(?:" + before + b"(" + quoted + b")" + after + end + b"|" + no_quote + b"(" + plain + b")" + end + b")"
+    return re.compile(cell + b"(?:" + delimiter + cell + b")*+"), re.compile(delimiter + one)
+
+
+def _plain_cells(dialect: Dialect) -> re.Pattern[bytes] | None:
+    """Cells in a row none of which opens a quote."""
+    delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
+    if dialect.escapes or not delimiter:
+        return None
+    other = b"[^" + delimiter + rb"\r\n]*+"
+    opening = b"(?!" + (b" *+" if dialect.spaces else b"") + quote + b")" if quote else b""
+    return re.compile(other + b"(?:" + delimiter + opening + other + b")*+")

@@ -105,6 +105,10 @@ class Importing:
         rows = await self._connections.fetch(listing(type, company_id, status), *asked)
         return import_page(await self._imports([row[0] for row in rows]), limit)
 
+    async def changed_imports(self, since: datetime, limit: int) -> list[ImportRecord]:
+        rows = await self._connections.fetch("changed_imports", since, limit)
+        return await self._imports([row[0] for row in rows])
+
     async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
         rows = await self._connections.fetch("import_chunks", import_id) if is_uuid(import_id) else []
         return [chunk_record(row) for row in rows]

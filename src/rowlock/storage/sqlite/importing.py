@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, TypeVar
 
 import apsw
@@ -42,7 +43,7 @@ from rowlock.storage.imports import (
 from rowlock.storage.records import JobId, NewJob
 from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
-from rowlock.storage.sqlite.rows import Row, duration_micros, moment_or_none, storable
+from rowlock.storage.sqlite.rows import Row, duration_micros, micros, moment_or_none, storable
 from rowlock.storage.sqlite.sql import run, run_each
 from rowlock.storage.sqlite.work import Worked
 
@@ -79,6 +80,12 @@ class Importing(Worked):
             lambda connection, now: _records(connection, _ids(run(connection, name, {**asked, "limit": limit + 1})))
         )
         return import_page(found, limit)
+
+    async def changed_imports(self, since: datetime, limit: int) -> list[ImportRecord]:
+        asked = {"since": micros(since), "limit": limit}
+        return await self._read(
+            lambda connection, now: _records(connection, _ids(run(connection, "changed_imports", asked)))
+        )
 
     async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
         rows = await self._read(lambda connection, now: run(connection, "import_chunks", {"id": _named(import_id)}))

@@ -9,6 +9,7 @@ from xml.parsers import expat
 from rowlock.imports.read.workbook.faults import damaged, unsafe_xml
 
 DEPTH_MAX = 200
+TAG_CHARS_MAX = 2 << 20
 
 Start = Callable[[str, dict[str, str]], None]
 End = Callable[[str], None]
@@ -23,6 +24,7 @@ class GuardedParser:
         self.depth = 0
         self.prefix: str | None = None  # of the root, with its colon; other prefixes are other vocabularies
         self._start, self._end = start, end
+        self._at, self._held = 0, 0
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
         self._parser.StartDoctypeDeclHandler = self._refuse
@@ -36,11 +38,20 @@ class GuardedParser:
         """Parse some more; a malformed document refuses the file."""
         try:
             self._parser.Parse(data, final)
+            self._refuse_long_tags(len(data))
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code) or "malformed"
             raise damaged(f"its part {self.part[:80]} is not good XML ({reason}, line {error.lineno})") from error
         except (ValueError, UnicodeError, LookupError) as error:
             raise damaged(f"its part {self.part[:80]} is in an encoding that cannot be read") from error
+
+    def _refuse_long_tags(self, fed: int) -> None:
+        """Expat begins a tag or a comment from its start again whenever there is more of it."""
+        at = self._parser.CurrentByteIndex
+        self._held = self._held + fed if at == self._at else 0
+        self._at = at
+        if self._held > TAG_CHARS_MAX:
+            raise damaged(f"its part {self.part[:80]} has a tag or a comment that never ends")
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1

@@ -17,7 +17,7 @@ from rowlock.imports.read.workbook.signature import refuse_other_files
 MEMBERS_MAX = 10_000
 DIRECTORY_BYTES_MAX = 4 << 20
 RATIO_MAX = 100  # sheets shrink to a tenth or a thirtieth; a bomb to a thousandth
-RATIO_FREE_BYTES = 64 << 20  # what any part may unpack to, whatever its ratio
+RATIO_FREE_BYTES = 16 << 20  # what any part may unpack to, whatever its ratio
 READ_BYTES = 1 << 20
 
 

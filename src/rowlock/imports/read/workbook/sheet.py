@@ -13,6 +13,7 @@ from rowlock.imports.read.workbook.guarded import GuardedParser
 ROWS_MAX = 1_048_576
 COLUMNS_MAX = 16_384
 ROW_CHARS_MAX = 16 << 20
+PIECES_MAX = 100_000  # of one cell: more than it has characters
 FORMULA_CHARS = 200
 TRUE = frozenset({"1", "true", "on"})
 
@@ -93,6 +94,7 @@ class SheetParser:
         self._texts: dict[str, list[str]] = {}
         self._into: list[str] | None = None
         self._chars = 0
+        self._pieces = 0
 
     @property
     def in_data(self) -> bool:
@@ -110,7 +112,7 @@ class SheetParser:
         depth = len(path)
         if depth == 4:
             if name == "c" and self._row is not None:
-                self._attributes, self._texts, self._chars = attributes, {}, 0
+                self._attributes, self._texts, self._chars, self._pieces = attributes, {}, 0, 0
         elif depth == 3:
             if name == "row" and path[1] == "sheetData":
                 hidden = attributes.get("hidden", "0") in TRUE
@@ -118,6 +120,9 @@ class SheetParser:
                 self._columns, self._row_chars, self.column = set(), 0, -1
         elif self._row is not None and path[3] == "c":
             self._into = None
+            self._pieces += 1
+            if self._pieces > PIECES_MAX:
+                raise damaged(f"row {self._row.number} has a cell of more than {PIECES_MAX:,} pieces")
             if depth == 5 and name in ("v", "f", "is"):
                 into = self._texts.setdefault(name, [])
                 self._into = None if name == "is" else into

@@ -10,7 +10,9 @@ from rowlock.imports.read.workbook.guarded import parse
 from rowlock.imports.read.workbook.package import Package
 from rowlock.imports.read.workbook.parts import small_part
 
-FORMATS_MAX = 100_000
+STYLES_MAX = 100_000
+FORMATS_MAX = 10_000
+CODE_CHARS_MAX = 255  # Excel's own limit
 
 
 class Show(IntEnum):
@@ -35,7 +37,7 @@ _SILENT = re.compile(r'"[^"]*"?|\\.|_.|\*.')  # quoted text, escapes, the width 
 _ELAPSED = re.compile(r"\[(?:h+|m+|s+)\]", re.IGNORECASE)
 _BRACKETS = re.compile(r"\[[^\]]*\]")  # colours, conditions, languages: [Red], [>100], [$-409]
 _HALF_DAY = re.compile(r"am/pm|a/p|上午/下午", re.IGNORECASE)
-_MINUTES = re.compile(r"h[^a-z]*m+|m+[^a-z]*s", re.IGNORECASE)
+_MINUTES = re.compile(r"h[^a-z]*+m+|(?<!m)m++[^a-z]*+s", re.IGNORECASE)
 
 
 def show_of(code: str) -> Show:
@@ -67,12 +69,12 @@ def read_styles(package: Package, part: str | None) -> list[Show]:
     def start(name: str, attributes: dict[str, str]) -> None:
         if name == "numFmt" and within and within[-1] == "numFmts":
             number = _number(attributes.get("numFmtId"))
-            codes[number] = show_of(attributes.get("formatCode", "")[:1000])
+            codes[number] = show_of(attributes.get("formatCode", "")[:CODE_CHARS_MAX])
         elif name == "xf" and within and within[-1] == "cellXfs":
             number = _number(attributes.get("numFmtId"))
             styles.append(codes.get(number, BUILT_IN.get(number, Show.NUMBER)))
-        if len(codes) > FORMATS_MAX or len(styles) > FORMATS_MAX:
-            raise damaged(f"it has more than {FORMATS_MAX:,} cell styles")
+        if len(codes) > FORMATS_MAX or len(styles) > STYLES_MAX:
+            raise damaged(f"it has more than {FORMATS_MAX:,} number formats or {STYLES_MAX:,} cell styles")
         within.append(name)
 
     def end(_: str) -> None:

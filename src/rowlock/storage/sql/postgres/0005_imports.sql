@@ -36,6 +36,7 @@ CREATE INDEX imports_of_status ON rowlock.imports (status, id);
 CREATE INDEX imports_of_type ON rowlock.imports (type, id);
 CREATE INDEX imports_of_company ON rowlock.imports (company_id, id) WHERE company_id IS NOT NULL;
 CREATE INDEX imports_unswept ON rowlock.imports (finished_at) WHERE finished_at IS NOT NULL AND swept_at IS NULL;
+CREATE INDEX imports_changed ON rowlock.imports (updated_at);
 CREATE INDEX imports_swept ON rowlock.imports (finished_at) WHERE swept_at IS NOT NULL;
 
 CREATE TABLE rowlock.import_chunks (

@@ -37,6 +37,7 @@ CREATE INDEX imports_of_status ON imports (status, id);
 CREATE INDEX imports_of_type ON imports (type, id);
 CREATE INDEX imports_of_company ON imports (company_id, id) WHERE company_id IS NOT NULL;
 CREATE INDEX imports_unswept ON imports (finished_at) WHERE finished_at IS NOT NULL AND swept_at IS NULL;
+CREATE INDEX imports_changed ON imports (updated_at);
 CREATE INDEX imports_swept ON imports (finished_at) WHERE swept_at IS NOT NULL;
 
 CREATE TABLE import_chunks (

@@ -44,6 +44,9 @@ WHERE company_id = $4::text AND ($1::uuid IS NULL OR id < $1)
   AND ($3::text IS NULL OR type = $3) AND ($5::text IS NULL OR status = $5)
 ORDER BY id DESC LIMIT $2
 
+-- name: changed_imports
+SELECT id FROM rowlock.imports WHERE updated_at >= $1 ORDER BY updated_at LIMIT $2
+
 -- name: import_chunks
 SELECT number, status, job_id::text, rows, inserted, updated, unchanged, duplicate, invalid, error_groups, notes, finished_at,
        planned_rows

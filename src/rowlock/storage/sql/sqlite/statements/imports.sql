@@ -41,6 +41,9 @@ WHERE company_id = :company_id AND id < :before
 ORDER BY id DESC
 LIMIT :limit
 
+-- name: changed_imports
+SELECT id FROM imports WHERE updated_at >= :since ORDER BY updated_at LIMIT :limit
+
 -- name: import_chunks
 SELECT number, status, job_id, rows, inserted, updated, unchanged, duplicate, invalid, error_groups, notes, finished_at,
     planned_rows
