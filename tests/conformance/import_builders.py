@@ -76,9 +76,12 @@ def plan(chunks: int = 2, rows: int = 10, **changes: Any) -> Plan:
     return Plan(**({"chunks": [PlannedChunk(job, rows) for job in jobs], "meta": '{"read": "csv"}'} | changes))
 
 
-async def plan_it(store: Store, import_id: ImportId, chunks: int = 2, **changes: Any) -> bool:
+async def plan_it(
+    store: Store, import_id: ImportId, chunks: int = 2, job_id: JobId | None = None, **changes: Any
+) -> bool:
+    """Plan an import as its first parent job, where no other is named."""
     async with store.transaction() as transaction:
-        return await transaction.plan_import(import_id, plan(chunks, **changes))
+        return await transaction.plan_import(import_id, plan(chunks, **changes), job_id=job_id or import_id)
 
 
 async def planned(store: Store, chunks: int = 2, **changes: Any) -> ImportId:
@@ -109,12 +112,25 @@ async def queue_finish(store: Store, import_id: ImportId) -> JobId:
     return job.id
 
 
+async def begin_finish(store: Store, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
+    async with store.transaction() as transaction:
+        return await transaction.begin_finish(import_id, job_id)
+
+
 async def end(
     store: Store, import_id: ImportId, status: ImportStatus = ImportStatus.SUCCEEDED, **said: str | None
 ) -> bool:
     told: dict[str, Any] = {"message": "Done", "error": None, "result": None} | said
     async with store.transaction() as transaction:
         return await transaction.end_import(import_id, status, **told)
+
+
+async def partly(store: Store, state: ImportStatus = ImportStatus.FAILED, **changes: Any) -> ImportId:
+    """An import that has ended with chunk 1 of three done."""
+    import_id = await planned(store, 3, **changes)
+    await end_chunk(store, import_id, 1, with_errors(14))
+    await end(store, import_id, state, message="No", error='{"code": "x"}', result='{"a": 1}')
+    return import_id
 
 
 async def in_status(store: Store, status: ImportStatus, **changes: Any) -> ImportId:

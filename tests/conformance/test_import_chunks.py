@@ -25,14 +25,12 @@ from conformance.import_builders import (
     plan_it,
     planned,
     queue_finish,
-    queued,
     standing,
     started,
     waiting,
     with_errors,
 )
 from rowlock.clock import FakeClock
-from rowlock.ids import uuid7s
 from rowlock.storage.base import Store
 from rowlock.storage.imports import (
     ChunkEnd,
@@ -43,7 +41,6 @@ from rowlock.storage.imports import (
     ErrorRow,
     ImportStatus,
     RowError,
-    Started,
 )
 from rowlock.storage.records import Status
 
@@ -334,7 +331,7 @@ async def test_two_plans_at_once_are_one(store: Store, other: Store) -> None:
 
     async def run(each: Store, chunks: int) -> bool:
         async with each.transaction() as transaction:
-            return await transaction.plan_import(import_id, plan(chunks))
+            return await transaction.plan_import(import_id, plan(chunks), job_id=import_id)
 
     answers = await asyncio.gather(run(store, 2), run(other, 3))
     assert sorted(answers) == [False, True]
@@ -350,16 +347,6 @@ async def test_one_file_added_eight_times_at_once_is_one_import(store: Store, ot
         assert await status(store, winner) is Status.QUEUED
     assert len(await ids(store)) == ROUNDS
     assert (await store.counts())[Status.QUEUED] == ROUNDS
-
-
-async def test_of_exclusive_imports_that_start_at_once_one_runs(store: Store, other: Store) -> None:
-    for company in uuid7s(ROUNDS):
-        waiting_ones = [await queued(store, exclusive=True, company_id=company) for _ in range(4)]
-        answers = await asyncio.gather(
-            *((store, other)[n % 2].start_import(import_id, "Reading") for n, import_id in enumerate(waiting_ones))
-        )
-        assert sorted(answers) == [Started.BUSY] * 3 + [Started.STARTED]
-        assert len(await ids(store, company_id=company, status=ImportStatus.RUNNING)) == 1
 
 
 async def test_of_two_ends_at_once_one_counts(store: Store, other: Store) -> None:

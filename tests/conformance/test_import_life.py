@@ -62,7 +62,7 @@ async def test_an_import_is_recorded_as_it_was_given(store: Store, other: Store,
     assert (one.company_id, one.project_id, one.user_id, one.options) == ("acme", "p1", "u1", '{"sheet": "AP Data"}')
     assert (one.progress, one.message, one.total_chunks, one.completed_chunks) == (0, None, None, 0)
     assert (one.counts, one.error_count, one.meta, one.error, one.result) == (Counts(), 0, "{}", None, None)
-    assert (one.started_at, one.finished_at, one.swept_at) == (None, None, None)
+    assert (one.started_at, one.finished_at, one.swept_at, one.scope) == (None, None, None, None)
     assert near(one.created_at, clock.now())
     assert near(one.updated_at, clock.now())
 
@@ -212,24 +212,6 @@ async def test_what_has_ended_does_not_start(store: Store, state: ImportStatus) 
     assert await standing(store, import_id) == before
 
 
-async def test_of_two_exclusive_imports_one_is_busy_while_the_other_runs(store: Store) -> None:
-    first = await started(store, exclusive=True)
-    second = await queued(store, exclusive=True)
-    assert await store.start_import(second, "Reading") is Started.BUSY
-    assert (await found(store, second)).status is ImportStatus.QUEUED
-    assert await end(store, first)
-    assert await store.start_import(second, "Reading") is Started.STARTED
-
-
-@pytest.mark.parametrize("change", [{"type": "ap"}, {"company_id": "globex"}, {"exclusive": False}])
-async def test_an_exclusive_import_keeps_out_those_of_its_type_and_company_that_are_exclusive(
-    store: Store, change: dict[str, object]
-) -> None:
-    await started(store, exclusive=True, company_id="acme")
-    other_one = await queued(store, **{"exclusive": True, "company_id": "acme"} | change)
-    assert await store.start_import(other_one, "Reading") is Started.STARTED
-
-
 async def test_notes_tell_how_far_planning_is_and_never_go_backwards(store: Store, clock: FakeClock) -> None:
     import_id = await started(store)
     seen = []
@@ -255,7 +237,7 @@ async def test_a_plan_records_the_chunks_and_enqueues_their_jobs(store: Store, o
     clock.advance(1)
     given = plan(3, rows=7, meta='{"strategy": "hash"}')
     async with store.transaction() as transaction:
-        assert await transaction.plan_import(import_id, given) is True
+        assert await transaction.plan_import(import_id, given, job_id=import_id) is True
     one = await found(other, import_id)
     assert (one.total_chunks, one.completed_chunks, one.progress, one.meta) == (3, 0, 10, '{"strategy": "hash"}')
     assert near(one.updated_at, clock.now())
@@ -301,7 +283,7 @@ async def test_a_plan_without_chunks_has_nothing_left_to_do(store: Store) -> Non
     import_id = await started(store)
     job = import_job()
     async with store.transaction() as transaction:
-        assert await transaction.plan_import(import_id, plan(0))
+        assert await transaction.plan_import(import_id, plan(0), job_id=import_id)
         await transaction.queue_finish(import_id, job)
     one = await found(store, import_id)
     assert (one.total_chunks, one.completed_chunks, one.progress) == (0, 0, 99)
@@ -313,7 +295,7 @@ async def test_a_plan_in_a_transaction_that_raises_leaves_nothing(store: Store) 
     before = await standing(store, import_id)
     with suppress(Interrupted):
         async with store.transaction() as transaction:
-            assert await transaction.plan_import(import_id, plan(3, refused=with_errors(3)))
+            assert await transaction.plan_import(import_id, plan(3, refused=with_errors(3)), job_id=import_id)
             raise Interrupted
     assert await standing(store, import_id) == before
 
@@ -321,7 +303,7 @@ async def test_a_plan_in_a_transaction_that_raises_leaves_nothing(store: Store) 
 async def test_nothing_of_a_plan_is_seen_before_the_commit(store: Store, other: Store) -> None:
     import_id = await started(store)
     async with store.transaction() as transaction:
-        await transaction.plan_import(import_id, plan(2))
+        await transaction.plan_import(import_id, plan(2), job_id=import_id)
         assert (await found(other, import_id)).total_chunks is None
         assert await other.chunks(import_id) == []
     assert await waiting(other, import_id) == [0, 1]

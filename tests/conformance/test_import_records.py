@@ -222,6 +222,39 @@ async def test_trimming_fewer_errors_than_are_kept_changes_nothing(store: Store)
     assert await error_rows(store, import_id) == [1, 2, 3]
 
 
+async def test_a_row_that_two_chunks_speak_of_is_one_of_those_that_are_kept(store: Store) -> None:
+    import_id = await planned(store, 2)
+    for chunk in range(2):
+        await end_chunk(store, import_id, chunk, with_errors(1, 2, 3))
+    async with store.transaction() as transaction:
+        await transaction.trim_errors(import_id, 2)
+    assert await error_rows(store, import_id) == [1, 2]
+
+
+@pytest.mark.parametrize(("kept", "rows"), [(None, [1, 2, 3, 4]), (0, []), (3, [1, 2, 3]), (4, [1, 2, 3, 4])])
+@pytest.mark.parametrize("state", ENDED)
+async def test_a_sweep_forgets_errors_beyond_those_that_are_kept(
+    store: Store, state: ImportStatus, kept: int | None, rows: list[int]
+) -> None:
+    import_id, other_one = await planned(store, 2), await planned(store, 1)
+    await end_chunk(store, other_one, 0, with_errors(1, 2, 3, 4))
+    for chunk in range(2):
+        await end_chunk(store, import_id, chunk, with_errors(chunk + 1, chunk + 3))
+    await end(store, import_id, state)
+    assert await store.sweep_import(import_id, errors_kept=kept) is True
+    assert await error_rows(store, import_id) == rows
+    assert (await found(store, import_id)).error_count == 4
+    assert await error_rows(store, other_one) == [1, 2, 3, 4]
+
+
+async def test_a_sweep_of_what_is_not_over_forgets_no_errors(store: Store) -> None:
+    import_id = await planned(store, 1)
+    await end_chunk(store, import_id, 0, with_errors(1, 2))
+    assert await store.sweep_import(import_id, errors_kept=0) is False
+    assert await store.sweep_import("nobody", errors_kept=0) is False
+    assert await error_rows(store, import_id) == [1, 2]
+
+
 # -- changes -----------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from conformance.import_builders import (
     in_status,
     jobs_for,
     loaded,
+    partly,
     plan,
     plan_it,
     planned,
@@ -44,14 +45,6 @@ DEAD = [ImportStatus.FAILED, ImportStatus.CANCELLED]
 
 class Interrupted(Exception):
     """Stands for whatever a handler may raise."""
-
-
-async def partly(store: Store, state: ImportStatus = ImportStatus.FAILED, **changes: object) -> ImportId:
-    """An import that has ended with chunk 1 of three done."""
-    import_id = await planned(store, 3, **changes)
-    await end_chunk(store, import_id, 1, with_errors(14))
-    await end(store, import_id, state, message="No", error='{"code": "x"}', result='{"a": 1}')
-    return import_id
 
 
 # -- cancel ------------------------------------------------------------------------------------------
@@ -155,7 +148,7 @@ async def test_an_import_that_was_never_planned_is_queued_again_with_a_new_paren
     assert await store.start_import(import_id, "Again") is Started.STARTED
     await store.note_import(import_id, 2, "Again")
     assert (await found(store, import_id)).progress == 6
-    assert await plan_it(store, import_id)
+    assert await plan_it(store, import_id, job_id=jobs[-1].id)
     await end_jobs(store, Outcome.SUCCEEDED, [import_id])
     named = await store.cancel_import(import_id)
     assert named is not None
@@ -207,16 +200,6 @@ async def test_an_import_is_not_resumed_while_another_has_its_file(store: Store)
     assert await store.resume_import(import_id, jobs_for(0, 2)) is False
     assert await standing(store, import_id) == before
     await end(store, second.record.id, ImportStatus.FAILED)
-    assert await store.resume_import(import_id, jobs_for(0, 2)) is True
-
-
-async def test_an_exclusive_import_is_not_resumed_while_another_runs(store: Store) -> None:
-    import_id = await partly(store, exclusive=True)
-    runs = await started(store, exclusive=True)
-    before = await standing(store, import_id)
-    assert await store.resume_import(import_id, jobs_for(0, 2)) is False
-    assert await standing(store, import_id) == before
-    await end(store, runs)
     assert await store.resume_import(import_id, jobs_for(0, 2)) is True
 
 
@@ -422,6 +405,6 @@ async def test_a_cancel_in_the_wake_of_a_plan_that_was_undone_names_no_job_of_it
     import_id = await started(store)
     with suppress(Interrupted):
         async with store.transaction() as transaction:
-            assert await transaction.plan_import(import_id, plan(3))
+            assert await transaction.plan_import(import_id, plan(3), job_id=import_id)
             raise Interrupted
     assert await store.cancel_import(import_id) == [import_id]

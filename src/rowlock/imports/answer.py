@@ -17,6 +17,7 @@ MESSAGE_CHARS_MAX = 4_000
 NAME_CHARS_MAX = 200  # of a column's name: no longer one is kept
 _ABOUT_BYTES_MAX = 64 << 10
 _NOTICES_MAX = 100
+_CHUNKS_MORE = 200  # chunks that became too large are divided
 _ROW_MAX = (1 << 32) - 1
 
 
@@ -103,7 +104,7 @@ def _check(found: _Found, order: Order) -> None:
         "unknown columns": len(found.unknown) <= width,
         "rows": found.rows == found.bad_rows + sum(chunk.rows for chunk in found.chunks),
         "bad records": groups == found.bad_rows and len(found.bad) <= min(found.bad_rows, order.errors_max),
-        "chunks": len(found.chunks) <= order.chunks_max,
+        "chunks": len(found.chunks) <= _CHUNKS_MORE * order.chunks_max,
         "about": _is_small(found.about),
     }
     for what, fits in checks.items():

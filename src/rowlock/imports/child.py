@@ -44,10 +44,14 @@ class Child(asyncio.SubprocessProtocol):
         return self._transport.get_pid()
 
     @property
+    def errors(self) -> str:
+        """The end of what it wrote to stderr."""
+        return self._tail.decode(errors="backslashreplace").strip()
+
+    @property
     def last_words(self) -> str:
-        """The last line of what it wrote to stderr."""
-        lines = self._tail.decode(errors="backslashreplace").strip().splitlines()
-        return lines[-1] if lines else ""
+        """The last line of that."""
+        return self.errors.rpartition("\n")[2]
 
     def tell(self, data: bytes) -> None:
         """Write to its stdin; where it has died, its end tells."""

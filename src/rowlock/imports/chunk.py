@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from rowlock.errors import ImportFault, Permanent
+from rowlock.errors import ImportFault, Permanent, Snooze, StoreUnavailable
 from rowlock.imports.importer import ImportType
 from rowlock.imports.jobs import chunk_path
 from rowlock.imports.ledger import Ledger
-from rowlock.imports.run import Run, run_of
+from rowlock.imports.run import Run, hooked, run_of
 from rowlock.imports.workshop import Workshop
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
+from rowlock.jobs.transaction import JobTransaction
 from rowlock.storage.imports import ChunkEnd, ImportRecord, ImportStatus
 from rowlock.storage.tables import Loaded
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_BUSY_SECONDS = 2.0
 
 
 class ImportOver(Exception):
@@ -40,7 +43,7 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
     work = ChunkWork(shop, declared, record, index)
     frame = await work.rows()
     with suppress(ImportOver):
-        async with job.transaction() as tx:
+        async with begun(job) as tx:
             loaded = await work.load(frame, tx.store)
             end = await tx.store.end_chunk(record.id, index, work.ledger.result(loaded), job_id=job.id)
             if end is None:
@@ -50,6 +53,17 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
         shop.log.info("import.chunk", id=record.id, chunk=index, **work.ledger.told)
         return {}
     return {"skipped": "the import is over, or another attempt has done this chunk"}
+
+
+@asynccontextmanager
+async def begun(job: Job) -> AsyncIterator[JobTransaction]:
+    """The job's transaction; where it cannot begin, the job comes again later, and no attempt is spent on waiting."""
+    async with AsyncExitStack() as stack:
+        try:
+            tx = await stack.enter_async_context(job.transaction())
+        except StoreUnavailable as busy:
+            raise Snooze(_BUSY_SECONDS) from busy
+        yield tx
 
 
 async def _go_on(shop: Workshop, declared: ImportType, record: ImportRecord, end: ChunkEnd, tx: Any) -> None:
@@ -92,18 +106,11 @@ class ChunkWork:
                 f"chunk {self.index} of import {self.record.id} is lost or damaged ({error}): upload the file again"
             ) from error
         frame = await asyncio.to_thread(ledger.begin, cells)
-        frame = await self._hook(importer.parse, frame)
+        frame = await hooked(importer.parse, frame, self.run)
         frame = await asyncio.to_thread(ledger.check, frame)
         for hook in (importer.enrich, importer.transform):
-            frame = ledger.kept(await self._hook(hook, frame), self.run, hook.__name__)
+            frame = ledger.kept(await hooked(hook, frame, self.run), self.run, hook.__name__)
         return await asyncio.to_thread(ledger.table_rows, frame, self.run)
-
-    async def _hook(
-        self, hook: Callable[[pl.DataFrame, Run], pl.DataFrame | Awaitable[pl.DataFrame]], frame: pl.DataFrame
-    ) -> pl.DataFrame:
-        # A plain one may compute for long; only calling an async one does nothing yet.
-        made = hook(frame, self.run) if iscoroutinefunction(hook) else await asyncio.to_thread(hook, frame, self.run)
-        return await made if isawaitable(made) else made
 
     async def load(self, frame: pl.DataFrame, tx: Any) -> Loaded:
         self.run._transaction = tx

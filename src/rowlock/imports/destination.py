@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rowlock.errors import FileRefused
 from rowlock.imports.importer import ImportType
-from rowlock.storage.tables import FoundTable, Kind, Mode
+from rowlock.storage.tables import FoundTable, Kind
 
 _TAKES: dict[Kind, set[Kind]] = {
     Kind.TEXT: set(Kind),
@@ -50,6 +50,13 @@ def _mismatches(declared: ImportType, table: FoundTable) -> list[str]:
         for found in table.columns
         if found.name not in filled and not found.nullable and not found.has_default
     ]
-    if declared.key and declared.mode is not Mode.REPLACE and frozenset(declared.key) not in table.keys:
+    if declared.key and frozenset(declared.key) not in table.keys:
         wrong.append(f"it has no unique index on ({', '.join(declared.key)}), the key: create one")
+    folded = {field.name for field in declared.fields if field.lower or field.upper}
+    wrong += [
+        f"key column {name!r} takes texts for equal that differ in letter case: let the model lower-case it "
+        f"(StringConstraints(to_lower=True))"
+        for name in declared.key
+        if name in there and there[name].folds and name not in folded
+    ]
     return wrong

@@ -17,6 +17,7 @@ from rowlock.errors import SettingsError
 from rowlock.imports.checking.shape import shape_of
 from rowlock.imports.fields import Field, column_of, fields_of
 from rowlock.imports.formats import Formats
+from rowlock.imports.source import ROW
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.tables import Column, Kind, Loaded, Mode
 
@@ -86,11 +87,19 @@ class Importer:
         """Whether it changes rows after they were checked."""
         return type(self).enrich is not Importer.enrich or type(self).transform is not Importer.transform
 
+    @property
+    def parses(self) -> bool:
+        """Whether it changes cells before they are checked."""
+        return type(self).parse is not Importer.parse
+
     async def prepare(self, run: Run) -> None:
         """Once, before the chunks, in the transaction that lets them start: look up context, deactivate, check."""
 
     def parse(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame | Awaitable[pl.DataFrame]:
-        """Change cells as they were read: text, in columns named as the model's fields."""
+        """Change cells as they were read: text, in columns named as the model's fields.
+
+        With a key it sees each row twice: rows are split by the key that they have after it.
+        """
         return frame
 
     def enrich(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame | Awaitable[pl.DataFrame]:
@@ -134,9 +143,18 @@ class ImportType:
     queue: str | None
 
     @property
-    def exclusive(self) -> bool:
-        """Whether two imports at once would undo each other."""
-        return self.mode is Mode.REPLACE
+    def late(self) -> bool:
+        """Whether only the worker can tell which keys are equal, after it has read and checked the rows."""
+        from rowlock.imports.checking.keys import hashable
+
+        return bool(self.partition) and (self.rowwise or self.importer.parses or not hashable(self.partition))
+
+    def scope(self, company_id: str | None) -> str | None:
+        """What an import of this company wipes: two that wipe the same exclude each other; None: nothing."""
+        if self.mode is not Mode.REPLACE:
+            return None
+        whose = "" if self.company is None else company_id or self.importer.default_company or ""
+        return f"{self.into}|{whose}"
 
     @property
     def strategy(self) -> str:
@@ -157,6 +175,8 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
     if not (isinstance(importer.row, type) and issubclass(importer.row, BaseModel)):
         raise SettingsError(f"importer {name!r}: row= must be a pydantic model, not {importer.row!r}")
     fields = _fields(name, importer)
+    if any(field.name == ROW for field in fields):
+        raise SettingsError(f"importer {name!r}: a field cannot be called {ROW!r}, which is the number of the row")
     mode = _one_of(name, "mode", Mode, importer.mode)
     columns = _columns(importer, fields)
     known = {column.name for column in columns}

@@ -13,6 +13,7 @@ from rowlock.errors import (
     ImportIsOver,
     ImportNotFound,
     ImportNotResumable,
+    JobError,
     Outcome,
     Permanent,
     SettingsError,
@@ -99,19 +100,20 @@ class Imports:
                     return await finish_import(self.shop, job, record)
         except ImportFault as fault:
             raise Permanent(str(fault)) from fault
-        except Outcome:
+        except (Outcome, JobError):
             raise
         except Exception as error:
-            await self._note(record, error)
+            await self._note(job, record, error)
             raise
         raise Permanent(f"a job of an import is a parent, a chunk with its chunkIndex, or finish; not {kind!r}")
 
-    async def _note(self, record: ImportRecord, error: Exception) -> None:
+    async def _note(self, job: Job, record: ImportRecord, error: Exception) -> None:
         """Tell those who watch the import that this attempt went wrong; the queue decides whether there is another."""
         engine = self.shop.engine
         with suppress(StoreError):
             reason = engine.redact.text(f"{type(error).__name__}: {error}")
-            await engine.store.note_import(record.id, 0, f"an attempt failed and is tried again: {reason}"[:500])
+            told = f"an attempt failed and is tried again: {reason}"[:500]
+            await engine.store.note_import(record.id, 0, told, job_id=job.id)
 
     async def warm(self) -> None:
         """Load what the first import would wait for."""

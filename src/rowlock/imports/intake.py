@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class Intake:
             user_id=about.user_id,
             options=json.dumps({"sheet": sheet, "dryRun": about.dry_run, "force": about.force}),
             once=not (about.force or about.dry_run),
-            exclusive=found.exclusive and not about.dry_run,
+            scope=None if about.dry_run else found.scope(about.company_id),
         )
         engine = self._app.engine
         jobs = ImportJobs(engine.enqueuer, engine.settings.import_queue)
@@ -106,12 +107,12 @@ class Intake:
         await self.blobs.put_file(path, received.path)
         try:
             added = await self._app.store.add_import(new, job)
-        except StoreError:
+        except (StoreError, asyncio.CancelledError):
             raise  # it may be recorded all the same: the file stays until that is certain
         except BaseException:
             await self.blobs.delete(upload_folder(import_id))
             raise
-        if not added.created:
+        if not added.created and added.record.id != import_id:
             await self.blobs.delete(upload_folder(import_id))
             raise DuplicateImport(
                 f"{received.name} was imported before, as {added.record.id} on {added.record.created_at:%Y-%m-%d}; "

@@ -12,17 +12,18 @@ import orjson
 from rowlock.errors import ImportFault
 from rowlock.imports.checking.checkers import checker
 from rowlock.imports.importer import Duplicates, ImportType
+from rowlock.imports.order import REDACTED
 from rowlock.imports.run import Run
 from rowlock.imports.source import ROW
 from rowlock.storage.imports import ChunkResult, Counts, ErrorGroup, ErrorRow, RowError
-from rowlock.storage.tables import Loaded
+from rowlock.storage.tables import Change, Loaded
 
 if TYPE_CHECKING:
     import polars as pl
 
-REDACTED = "[redacted]"
 _VALUE_CHARS_MAX = 200
 _CELL_CHARS_MAX = 2_000
+_NAMED_MAX = 5
 
 
 class Ledger:
@@ -39,6 +40,7 @@ class Ledger:
         self._errors: list[RowError] = []
         self._invalid: set[int] = set()
         self._duplicates = 0
+        self._secret = {field.name for field in declared.fields if field.secret}
         self.told: dict[str, int] = {}
 
     def begin(self, cells: pl.DataFrame) -> pl.DataFrame:
@@ -76,10 +78,11 @@ class Ledger:
         column = self._headers.get(key[0])
         for same in rows.partition_by(key, maintain_order=True):
             numbers = same[ROW].to_list()
-            value = ", ".join(str(same[name][0]) for name in key)[:_VALUE_CHARS_MAX]
+            shown = [REDACTED if name in self._secret else str(same[name][0]) for name in key]
+            value = ", ".join(shown)[:_VALUE_CHARS_MAX]
             for number in numbers:
-                others = ", ".join(str(other) for other in numbers if other != number)
-                self._refuse(RowError(number, column, "duplicate_key", f"row {others} has the same key", value))
+                reason = f"row {_others(numbers, number)} has the same key"
+                self._refuse(RowError(number, column, "duplicate_key", reason, value))
 
     def kept(self, frame: pl.DataFrame, run: Run, hook: str) -> pl.DataFrame:
         """What a hook has left over, without the rows that it rejected; a row that vanished is a fault of the hook."""
@@ -161,9 +164,17 @@ class Ledger:
         if not counts.balanced:
             raise ImportFault(f"importer {self._declared.name!r}: of {rows} rows of a chunk, {counts} became of them")
         self.told = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
-        notes = {"changed": loaded.changed, "sample": loaded.sample} if loaded.changed is not None else {}
+        sample = [Change(c.row, self._shown(c.before), self._shown(c.after) or {}) for c in loaded.sample]
+        notes = {"changed": loaded.changed, "sample": sample} if loaded.changed is not None else {}
         groups = [ErrorGroup(column, code, count) for (column, code), count in self._groups.items()]
         return ChunkResult(counts, groups, self._error_rows(), orjson.dumps(notes, default=str).decode())
+
+    def _shown(self, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """A row as people may see it: without secrets, and no cell longer than fits on a line."""
+        if values is None:
+            return None
+        cut = {name: v[:_VALUE_CHARS_MAX] if isinstance(v, str) else v for name, v in values.items()}
+        return cut | dict.fromkeys(self._secret & cut.keys(), REDACTED)
 
     def _refuse(self, error: RowError) -> None:
         self._groups[error.column, error.code] += 1
@@ -181,7 +192,7 @@ class Ledger:
             by_row.setdefault(error.row, []).append(error)
         if not by_row:
             return []
-        secret = {self.meta["columns"].get(field.name) for field in self._declared.fields if field.secret}
+        secret = {self.meta["columns"].get(name) for name in self._secret}
         texts = [
             pl.lit(REDACTED).alias(f"c{index}") if index in secret else pl.col(f"c{index}")
             for index in range(len(self.meta["header"]))
@@ -189,3 +200,10 @@ class Ledger:
         bad = self._cells.filter(pl.col(ROW).is_in(list(by_row))).select(ROW, *texts)
         cells = {row[0]: [cell[:_CELL_CHARS_MAX] for cell in row[1:]] for row in bad.iter_rows()}
         return [ErrorRow(row, errors, cells.get(row, [])) for row, errors in sorted(by_row.items())]
+
+
+def _others(numbers: list[int], number: int) -> str:
+    """The first few of the other rows."""
+    others = [str(other) for other in numbers[: _NAMED_MAX + 1] if other != number][:_NAMED_MAX]
+    left = len(numbers) - 1 - len(others)
+    return ", ".join(others) + (f" and {left:,} more" if left else "")

@@ -9,6 +9,8 @@ import orjson
 
 from rowlock.storage.imports import ChunkResult, Counts, ErrorGroup, ErrorRow, RowError
 
+REDACTED = "[redacted]"
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -29,6 +31,7 @@ class Order:
     unpacked_bytes_max: int
     memory_mb: int
     cpu_seconds: int
+    size_bytes: int = 0
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self)) + b"\n"
@@ -71,11 +74,14 @@ class Found:
         chunks = [ChunkFile(**chunk) for chunk in data.pop("chunks")]
         return cls(chunks=chunks, **data)
 
-    @property
-    def refused(self) -> ChunkResult:
-        """The records that could not be read, as the ledger has them."""
+    def refused(self, secret: bool) -> ChunkResult:
+        """The records that could not be read, as the ledger has them; nobody can tell in which of their cells a secret
+        is, where there is one."""
         return ChunkResult(
             Counts(rows=self.bad_rows, invalid=self.bad_rows),
             [ErrorGroup(None, code, count) for code, count in self.bad_groups],
-            [ErrorRow(row, [RowError(row, None, code, reason)], cells) for row, code, reason, cells in self.bad],
+            [
+                ErrorRow(row, [RowError(row, None, code, reason)], [REDACTED] * len(cells) if secret else cells)
+                for row, code, reason, cells in self.bad
+            ],
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 import time
@@ -13,15 +12,17 @@ from typing import Any
 import orjson
 
 from rowlock.errors import FileRefused, ImportFault, Permanent, Snooze
+from rowlock.imports.chunk import begun
 from rowlock.imports.destination import check_table
 from rowlock.imports.fields import dump
 from rowlock.imports.importer import ImportType, Policy
 from rowlock.imports.jobs import chunk_path, upload_folder
 from rowlock.imports.order import Found, Order
-from rowlock.imports.run import ROW_COLUMN, run_of
+from rowlock.imports.run import ROW_COLUMN, Run, run_of
 from rowlock.imports.workshop import Workshop
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
+from rowlock.storage.base import Store
 from rowlock.storage.imports import ImportRecord, ImportStatus, Plan, PlannedChunk, Started
 from rowlock.storage.tables import Mode
 
@@ -34,7 +35,7 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
     """Plan an import, once; the end of this job, the plan, the chunk jobs and what `prepare` wrote are one commit."""
     declared = shop.types.get(record.type)
     store = shop.engine.store
-    match await store.start_import(record.id, _READING):
+    match await store.start_import(record.id, _READING, job_id=job.id):
         case Started.PLANNED | Started.OVER:
             return {"planned": False}
         case Started.BUSY:
@@ -47,15 +48,20 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
                 f"no importer {record.type!r} is declared in this application", code="unknown_import_type"
             )
         direct = await _fitting_table(shop, declared)
-        folder = f"{upload_folder(record.id)}/{job.lease}"
-        found = await _read(shop, declared, record, folder)
+        folder = f"{upload_folder(record.id)}/{job.id}-{job.lease}"
+        found = await _read(shop, job, declared, record, folder)
         return await _record(shop, job, declared, record, found, folder, direct)
     except ImportFault as refused:
-        async with job.transaction() as tx:
+        async with begun(job) as tx:
             more = getattr(refused, "more", {})
             error = {"code": refused.code, "message": str(refused), **more}
             await tx.store.end_import(
-                record.id, ImportStatus.FAILED, message=str(refused), error=orjson.dumps(error).decode(), result=None
+                record.id,
+                ImportStatus.FAILED,
+                message=str(refused),
+                error=orjson.dumps(error).decode(),
+                result=None,
+                job_id=job.id,
             )
             tx.result = {"status": ImportStatus.FAILED.value, "code": refused.code}
         shop.log.warning("import.refused", id=record.id, type=record.type, code=refused.code, reason=str(refused))
@@ -71,7 +77,7 @@ async def _fitting_table(shop: Workshop, declared: ImportType) -> bool:
     return table is None or table.empty
 
 
-async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, folder: str) -> Found:
+async def _read(shop: Workshop, job: Job, declared: ImportType, record: ImportRecord, folder: str) -> Found:
     """Have the file read in the sandbox, and put its chunks where every worker finds them."""
     s, store = shop.engine.settings, shop.engine.store
     noted = 0.0
@@ -80,17 +86,15 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
         nonlocal noted
         if time.monotonic() - noted >= _NOTE_SECONDS:
             noted = time.monotonic()
-            if not await store.note_import(record.id, 1 + int(8 * done), f"{_READING}: {done:.0%}"):
+            if not await store.note_import(record.id, 1 + int(8 * done), f"{_READING}: {done:.0%}", job_id=job.id):
                 raise ImportFault("the import is not running any more")
 
-    from rowlock.imports.checking.check import hashable
     from rowlock.imports.resplit import resplit
 
     try:
         path = await shop.blobs.local(record.path)
     except FileNotFoundError:
         raise FileRefused("the uploaded file is gone: upload it again", code="file_missing") from None
-    early = hashable(declared.partition) and not declared.rowwise  # else only the model can tell which keys are equal
     scratch = Path(tempfile.mkdtemp(prefix="rowlock-plan-", dir=shop.blobs.scratch))
     try:
         order = Order(
@@ -99,7 +103,7 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
             "xlsx" if record.path.endswith(".xlsx") else "csv",
             loads(record.options).get("sheet"),
             dump(declared.fields),
-            [field.name for field in declared.partition] if early else [],
+            [] if declared.late else [field.name for field in declared.partition],
             str(scratch),
             s.import_chunk_bytes,
             s.import_chunks_max,
@@ -109,10 +113,14 @@ async def _read(shop: Workshop, declared: ImportType, record: ImportRecord, fold
             s.import_unpacked_bytes_max,
             s.import_plan_memory_mb,
             int(s.import_plan_seconds) + 1,
+            record.size_bytes,
         )
         found = await shop.sandbox.plan(order, s.import_plan_seconds, note)
-        if declared.partition and not order.partition:
-            found = await asyncio.to_thread(resplit, declared, found, scratch)
+        if declared.late:
+            run = run_of(record, declared, store)
+            if declared.importer.parses:
+                await _try_prepare(run, store)
+            found = await resplit(run, declared, found, scratch, s.import_chunk_bytes)
         for index, chunk in enumerate(found.chunks):
             await shop.blobs.put_file(chunk_path(folder, index), Path(chunk.path))
         return found
@@ -129,15 +137,11 @@ async def _record(
     count = len(found.chunks)
     staged = None
     if run.dry_run:
-        with suppress(_Undone):
-            async with shop.engine.store.transaction() as transaction:
-                run._transaction = transaction
-                await declared.importer.prepare(run)
-                raise _Undone
-    async with job.transaction() as tx:
-        if declared.create and await tx.store.table(declared.into) is None:
-            await tx.store.create_table(declared.into, declared.columns, declared.key)
+        await _try_prepare(run, shop.engine.store)
+    async with begun(job) as tx:
         if not run.dry_run:
+            if declared.create and await tx.store.table(declared.into) is None:
+                await tx.store.create_table(declared.into, declared.columns, declared.key)
             run._transaction = tx.store
             await declared.importer.prepare(run)
             if declared.policy is Policy.ALL_OR_NOTHING:
@@ -150,14 +154,26 @@ async def _record(
         meta = _meta(declared, found, folder) | {"values": run.values, "direct": direct, "staged": staged}
         jobs = [shop.jobs.chunk(declared, record.id, record.company_id, i, count, folder) for i in range(count)]
         planned = [PlannedChunk(new, chunk.rows) for new, chunk in zip(jobs, found.chunks, strict=True)]
-        plan = Plan(planned, orjson.dumps(meta).decode(), found.refused)
-        if not await tx.store.plan_import(record.id, plan):
+        secret = any(field.secret for field in declared.fields)
+        plan = Plan(planned, orjson.dumps(meta).decode(), found.refused(secret))
+        if not await tx.store.plan_import(record.id, plan, job_id=job.id):
             raise Permanent(f"import {record.id} was cancelled or planned by another attempt; nothing was kept")
         if not planned:
             await tx.store.queue_finish(record.id, shop.jobs.finish(declared, record.id, record.company_id))
         tx.result = {"chunks": count, "rows": found.rows}
     shop.log.info("import.planned", id=record.id, type=record.type, rows=found.rows, chunks=count)
     return {}
+
+
+async def _try_prepare(run: Run, store: Store) -> None:
+    """Find out what `prepare` hands to the chunks, and undo what it wrote."""
+    with suppress(_Undone):
+        async with store.transaction() as transaction:
+            run._transaction = transaction
+            assert run._declared is not None
+            await run._declared.importer.prepare(run)
+            raise _Undone
+    run._transaction = None
 
 
 class _Undone(Exception):

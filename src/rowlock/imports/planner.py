@@ -32,7 +32,7 @@ from rowlock.imports.order import Found, Order
 from rowlock.imports.read.delimited import open_delimited
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.workbook import open_workbook
-from rowlock.imports.source import HeadRow, Source
+from rowlock.imports.source import ROW, HeadRow, Source
 from rowlock.imports.split import Splitter, chunk_count, key_cells
 
 HEAD_ROWS = 50
@@ -71,7 +71,7 @@ def plan(order: Order) -> Found:
                 groups[record.code] += 1
                 bad_chars += len(record.reason) + sum(map(len, record.cells))
                 if len(bad) < order.errors_max and bad_chars <= _BAD_CHARS_MAX:
-                    bad.append([record.row, record.code, record.reason, list(record.cells)])
+                    bad.append([record.row, record.code, _kept(record.reason), [*map(_kept, record.cells)]])
             _say({"done": batch.done})
         aside.wait()
         chunks = splitter.chunks()
@@ -97,7 +97,12 @@ def plan(order: Order) -> Found:
 
 def _split(splitter: Splitter, frame: pl.DataFrame, key: list[tuple[Field, int | None]], typed: bool) -> None:
     if key:
-        hashes = key_hash(key_cells(frame, key, typed), [field for field, _ in key], typed)
+        cells = key_cells(frame, key, typed)
+        hashes = key_hash(cells, [field for field, _ in key], typed)
+        needed = [field.name for field, _ in key if not (field.nullable or field.has_default)]
+        if needed:  # a row without its key is bad wherever it is: let such rows not all meet in one chunk
+            blank = pl.any_horizontal(pl.col(name).str.strip_chars() == "" for name in needed)
+            hashes = cells.select(pl.when(blank).then(pl.col(ROW).cast(pl.UInt64)).otherwise(hashes)).to_series()
         splitter.add_by_hash(frame, hashes)
     else:
         splitter.add(frame)
@@ -119,7 +124,12 @@ def _unpacked_bytes_max(order: Order, path: Path) -> int:
 
 def _shortened(row: HeadRow) -> HeadRow:
     """With no more of a cell than the name of a column may have."""
-    return HeadRow(row.row, tuple(cell[:NAME_CHARS_MAX] for cell in row.cells))
+    return HeadRow(row.row, tuple(_kept(cell[:NAME_CHARS_MAX]) for cell in row.cells))
+
+
+def _kept(text: str) -> str:
+    """No store keeps a NUL."""
+    return text.replace("\0", "␀")
 
 
 def confine(order: Order) -> None:

@@ -1,7 +1,8 @@
-"""Splitting by a key that only the model can tell: in the worker, after the rows were read and checked."""
+"""Splitting by a key that only the worker can tell: after a hook has parsed the rows, or the model has read them."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,28 +12,34 @@ import polars as pl
 from rowlock.imports.checking.checkers import checker
 from rowlock.imports.importer import ImportType
 from rowlock.imports.order import Found
+from rowlock.imports.run import Run, hooked
 from rowlock.imports.source import ROW
 from rowlock.imports.split import Splitter, named_cells, read_chunk
 
-_PART = "part"
+_HASH = "key"
 
 
-def resplit(declared: ImportType, found: Found, scratch: Path) -> Found:
+async def resplit(run: Run, declared: ImportType, found: Found, scratch: Path, chunk_bytes: int) -> Found:
     """The same rows in as many chunks, those with the same key together; a bad row may go anywhere."""
     count = len(found.chunks)
     if count <= 1:
         return found
     folder = scratch / "by-key"
     folder.mkdir()
-    key = [field.name for field in declared.partition]
     headers = {name: found.header[index] for name, index in found.columns.items()}
-    with Splitter(str(folder), count, 0, sys.maxsize) as splitter:
+    with Splitter(str(folder), count, chunk_bytes, sys.maxsize) as splitter:
         for chunk in found.chunks:
-            cells = read_chunk(Path(chunk.path).read_bytes())
-            checked = checker(declared).check(
-                named_cells(cells, found.columns, found.typed), headers, typed=found.typed, errors_max=0
-            )
-            hashes = checked.good.select(ROW, checked.good.select(key).hash_rows(seed=0).alias(_PART))
-            part = cells.select(ROW).join(hashes, on=ROW, how="left", maintain_order="left")
-            splitter.add_by_hash(cells, part.select(pl.coalesce(_PART, pl.col(ROW).cast(pl.UInt64))).to_series())
-        return replace(found, chunks=splitter.chunks())
+            cells = await asyncio.to_thread(lambda: read_chunk(Path(chunk.path).read_bytes()))  # noqa: B023 - awaited
+            frame = named_cells(cells, found.columns, found.typed)
+            frame = await hooked(declared.importer.parse, frame, run)
+            hashes = await asyncio.to_thread(_hashes, declared, frame, headers, found.typed)
+            by_row = cells.select(ROW).join(hashes, on=ROW, how="left", maintain_order="left")
+            key = by_row.select(pl.coalesce(_HASH, pl.col(ROW).cast(pl.UInt64))).to_series()
+            await asyncio.to_thread(splitter.add_by_hash, cells, key)
+        return replace(found, chunks=await asyncio.to_thread(splitter.chunks))
+
+
+def _hashes(declared: ImportType, frame: pl.DataFrame, headers: dict[str, str], typed: bool) -> pl.DataFrame:
+    good = checker(declared).check(frame, headers, typed=typed, errors_max=0).good
+    key = good.select(field.name for field in declared.partition)
+    return good.select(ROW, key.hash_rows(seed=0).alias(_HASH))

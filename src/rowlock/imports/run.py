@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import FileRefused, ImportFault
@@ -70,7 +72,8 @@ class Run:
             staged = Load(self.into, [*load.columns, ROW_COLUMN], (), Mode.INSERT, direct=True)
             return await self._transaction.load(staged, frame)
         if self.dry_run:
-            return await self._transaction.rehearse(load, frame)
+            wiped = self.fixed if load.mode is Mode.REPLACE else None
+            return await self._transaction.rehearse(load, frame, wiped=wiped)
         return await self._transaction.load(load, frame)
 
     @property
@@ -110,6 +113,15 @@ class Run:
                 raise ImportFault(f"importer {self.type!r}: prepare() must set run.values[{name!r}]")
             made[name] = self.values[name]
         return made
+
+
+Hook = Callable[["pl.DataFrame", Run], "pl.DataFrame | Awaitable[pl.DataFrame]"]
+
+
+async def hooked(hook: Hook, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """What a hook makes of a frame. A plain one may compute for long; calling an async one does nothing yet."""
+    made = hook(frame, run) if iscoroutinefunction(hook) else await asyncio.to_thread(hook, frame, run)
+    return await made if isawaitable(made) else made
 
 
 def run_of(record: ImportRecord, declared: ImportType, store: Store, **more: Any) -> Run:

@@ -14,7 +14,8 @@ from rowlock.imports.order import Found, Order
 from rowlock.observe import logs
 
 _LOOK_SECONDS = 0.01
-_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of this file begin
+_REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of a large file begin
+_LARGE_BYTES = 1 << 20
 _LAST_SECONDS = 1.0  # for a child that has closed its output to end by itself
 _MARGIN = 16  # part of the memory that may be taken between two looks
 _FAULT = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}(?=:|$)")
@@ -53,10 +54,10 @@ class Sandbox:
         finally:
             await child.end()
             if not self._closed and (self._warming is None or self._warming.done()):
-                self._warming = asyncio.create_task(self._warm_later())
+                self._warming = asyncio.create_task(self._warm_later(order.size_bytes > _LARGE_BYTES))
 
-    async def _warm_later(self) -> None:
-        await asyncio.sleep(_REST_SECONDS)
+    async def _warm_later(self, large: bool) -> None:
+        await asyncio.sleep(_REST_SECONDS if large else 0.0)
         await self.warm()
 
     async def close(self) -> None:
@@ -148,7 +149,7 @@ class _Reading:
         code, last = child.code or 0, child.last_words
         if code == -signal.SIGXCPU:
             return _too_slow("reading the file takes too much of the processor's time; split it")
-        if "MemoryError" in last or "memory allocation of" in last:
+        if "MemoryError" in last or "memory allocation of" in child.errors:
             return FileRefused("reading the file takes too much memory; split it", code="file_too_large")
         if child.stray:
             return self._unreadable("it said more than there is to say")

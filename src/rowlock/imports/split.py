@@ -6,7 +6,7 @@ part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -21,6 +21,11 @@ from rowlock.imports.source import ROW
 
 _PACKED = {".gz": 6.0, ".xlsx": 3.0}  # how much more text there is than bytes, about
 _PART = "part"
+_HASH = "hash"
+_LARGE = 3  # a chunk of so many times the size that was asked for is divided
+_LARGEST = 6  # and one that is larger still then is refused: it would not fit a worker
+_PARTS_MAX = 200
+_ROOM_BYTES = 1 << 16
 _SIZE_BYTES = 4
 
 
@@ -37,6 +42,7 @@ class Splitter:
         self._folder = Path(folder)
         self._count = count
         self._chunk_bytes = chunk_bytes
+        self._room = max(chunk_bytes, _ROOM_BYTES)
         self._bytes_left = bytes_max
         self._files: list[_File] = []
 
@@ -57,19 +63,37 @@ class Splitter:
         while len(self._files) < self._count:
             self._open()
         if self._count == 1:
-            self._files[0].write(frame)
+            self._files[0].write(frame.with_columns(key.alias(_HASH)))
             return
-        parts = frame.with_columns((key % self._count).alias(_PART)).partition_by(
-            _PART, as_dict=True, include_key=False
-        )
-        for (number,), rows in parts.items():
+        for number, rows in _parted(frame.with_columns(key.alias(_HASH)), pl.col(_HASH) % self._count):
             self._files[number].write(rows)
 
     def chunks(self) -> list[ChunkFile]:
         """The chunks that have rows, complete."""
         for file in self._files:
             file.end()
+        for file in [file for file in self._files if file.size_bytes > _LARGE * self._room]:
+            self._divide(file)
         return [ChunkFile(str(file.path), file.rows) for file in self._files if file.rows]
+
+    def _divide(self, large: _File) -> None:
+        """A chunk that became too large, because there was more text than the file's size let expect, or because of a
+        few keys with many rows: into several, by other bits of the hash."""
+        count = min(_PARTS_MAX, -(-large.size_bytes // self._room))
+        first = len(self._files)
+        for _ in range(count):
+            self._open()
+        for frame in large.frames():
+            for number, rows in _parted(frame, pl.col(_HASH) // self._count % count):
+                self._files[first + number].write(rows)
+        for file in self._files[first:]:
+            file.end()
+            if file.size_bytes > _LARGEST * self._room:
+                raise FileRefused(
+                    f"too many rows have the same key: {file.rows:,} would have to be loaded together; split the file",
+                    code="file_too_large",
+                )
+        large.forget()
 
     def _nothing(self, frame: pl.DataFrame) -> bool:
         """Whether there is nothing to write; raises FileRefused past the bound: a small file can say much, over and
@@ -118,6 +142,16 @@ class _File:
     def close(self) -> None:
         self._to.close()
 
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """What was written, part by part: all of it may be more than fits."""
+        with self.path.open("rb") as file:
+            for size in self.parts:
+                yield pl.read_ipc(io.BytesIO(file.read(size)))
+
+    def forget(self) -> None:
+        self.path.unlink()
+        self.rows = 0
+
 
 def key_cells(frame: pl.DataFrame, key: Sequence[tuple[Field, int | None]], typed: bool) -> pl.DataFrame:
     """The key's cells under the names of their fields; a column that the file lacks is empty everywhere."""
@@ -153,4 +187,9 @@ def read_chunk(data: bytes) -> pl.DataFrame:
     for size in sizes:
         frames.append(pl.read_ipc(io.BytesIO(view[at : at + size])))
         at += size
-    return pl.concat(frames)
+    return pl.concat(frames).drop(_HASH, strict=False)
+
+
+def _parted(frame: pl.DataFrame, part: pl.Expr) -> Iterator[tuple[int, pl.DataFrame]]:
+    parts = frame.with_columns(part.alias(_PART)).partition_by(_PART, as_dict=True, include_key=False)
+    return ((number, rows) for (number,), rows in parts.items())

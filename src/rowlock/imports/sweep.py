@@ -6,6 +6,7 @@ from rowlock.errors import RowlockError
 from rowlock.ids import is_uuid
 from rowlock.imports.jobs import IMPORTS_FOLDER, upload_folder
 from rowlock.imports.workshop import Workshop
+from rowlock.jobs.payload import loads
 from rowlock.storage.imports import ImportId, ImportRecord
 
 _BATCH = 100
@@ -14,7 +15,11 @@ _STALE_SECONDS = 86_400.0
 
 async def sweep(shop: Workshop, record: ImportRecord) -> None:
     """Remove the files of an import that is over; from here on it cannot be resumed."""
-    if await shop.engine.store.sweep_import(record.id):
+    store = shop.engine.store
+    if await store.sweep_import(record.id, errors_kept=shop.engine.settings.import_errors_max):
+        if staged := loads(record.meta).get("staged"):
+            async with store.transaction() as transaction:
+                await transaction.drop_table(staged)
         await shop.blobs.delete(upload_folder(record.id))
 
 

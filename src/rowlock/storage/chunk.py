@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Any
 
-from rowlock.storage.tables import Load
+import orjson
+
+from rowlock.storage.plain import plain
+from rowlock.storage.tables import Change, Kind, Load, Loaded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,3 +25,36 @@ def in_key_order(load: Load, frame: pl.DataFrame) -> pl.DataFrame:
     cells = [frame.get_column(name).alias(f"c{place}") for place, name in enumerate(names)]
     own = pl.DataFrame([frame.get_column("row"), *cells])
     return own.sort([f"c{names.index(name)}" for name in load.key]) if load.key else own
+
+
+def all_new(load: Load, frame: pl.DataFrame) -> Loaded:
+    """What a load into a table that is still to be created would do."""
+    first = in_key_order(load, frame).head(load.sample)
+    sample = [
+        Change(
+            row,
+            None,
+            {
+                column.name: plain(cell, column.kind is Kind.JSON)
+                for column, cell in zip(load.columns, cells, strict=True)
+            },
+        )
+        for row, *cells in first.iter_rows()
+    ]
+    return Loaded(inserted=len(frame), changed={}, sample=sample)
+
+
+def alone(value: Any) -> pl.DataFrame:
+    """A frame of one cell that has this value as the rows of a chunk have it."""
+    import polars as pl
+
+    match value:
+        case datetime() if value.tzinfo is not None:
+            value = value.astimezone(UTC)
+        case dict() | list() | tuple():
+            value = orjson.dumps(value).decode()
+        case bool() | float() | date() | time():
+            pass
+        case _:
+            value = str(value)
+    return pl.DataFrame({"c0": [value]})

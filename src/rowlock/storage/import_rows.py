@@ -101,6 +101,11 @@ def listing(type: str | None, company_id: str | None, status: ImportStatus | Non
     return "imports" if type is None else "imports_of_type"
 
 
+def may_be(import_id: str, job_id: JobId | None) -> bool:
+    """Whether there can be such an import and such a job; where no job is named, any will do."""
+    return is_uuid(import_id) and (job_id is None or is_uuid(job_id))
+
+
 def resumed_ends(total_chunks: int | None, jobs: Mapping[int, NewJob]) -> list[JobId | None]:
     """The jobs among these that are the parent and the finish job."""
     return [jobs[index].id if index is not None and index in jobs else None for index in (-1, total_chunks)]

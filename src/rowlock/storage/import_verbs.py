@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 class ImportTransaction(Protocol):
     """What an import does inside a transaction, together with the end of its job."""
 
-    async def plan_import(self, import_id: ImportId, plan: Plan) -> bool:
+    async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
         """Record the chunks and enqueue their jobs; False, and nothing else, unless it is RUNNING and not planned.
+
+        Nor where the job is not its parent job: since a resume, that is another.
 
         What the reader refused is kept as a chunk that is done, with the index -1; it is not one of the total. Nor is
         a chunk whose index is the total: what the finish job did itself.
@@ -55,13 +57,31 @@ class ImportTransaction(Protocol):
         Nothing happens unless the import is RUNNING, all its chunks are done, and it has no such job yet.
         """
 
+    async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
+        """Lock an import to the end of the transaction, and answer it with its totals as of now.
+
+        None unless it is RUNNING and planned, none of its chunks waits, and this is its finish job. Whoever would end
+        it waits from here on.
+        """
+
     async def trim_errors(self, import_id: ImportId, keep: int) -> None:
         """Forget the rows with errors beyond the first so many; they stay counted."""
 
     async def end_import(
-        self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
+        self,
+        import_id: ImportId,
+        status: ImportStatus,
+        *,
+        message: str,
+        error: str | None,
+        result: str | None,
+        job_id: JobId | None = None,
     ) -> bool:
-        """End an import; False, and nothing else, where it has ended already. To end it as RUNNING is a ValueError."""
+        """End an import; False, and nothing else, where it has ended already. To end it as RUNNING is a ValueError.
+
+        Where a job is named, it is False too unless that is the parent job of what is not planned, or the job of one of
+        its chunks, or its finish job.
+        """
 
     async def table(self, name: str) -> FoundTable | None:
         """The shape of a table of the user's; None where there is none."""
@@ -88,8 +108,11 @@ class ImportTransaction(Protocol):
     async def drop_table(self, name: str) -> None:
         """Remove a staging table, if it is there."""
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
-        """Do the same, look at what would change, and undo it."""
+    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
+        """Do the same, after a wipe of this scope where one is given, look at what would change, and undo it.
+
+        Where there is no such table yet, every row is one to insert.
+        """
 
 
 class ImportVerbs(Protocol):
@@ -125,14 +148,20 @@ class ImportVerbs(Protocol):
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
         """Rows with errors, by row number, of chunks that are done; each row once, with all that is said of it."""
 
-    async def start_import(self, import_id: ImportId, message: str) -> Started:
+    async def start_import(self, import_id: ImportId, message: str, *, job_id: JobId | None = None) -> Started:
         """Say that planning begins: QUEUED becomes RUNNING, once for all attempts of the parent job.
 
-        Of two exclusive imports of the same type and company one is BUSY while the other runs.
+        Of two imports of the same scope one is BUSY while the other runs. Where a job is named that is not the parent
+        job, the answer is OVER, and nothing happens.
         """
 
-    async def note_import(self, import_id: ImportId, progress: int, message: str) -> bool:
-        """Tell how far planning is; progress never goes backwards. False when it is not RUNNING any more."""
+    async def note_import(
+        self, import_id: ImportId, progress: int, message: str, *, job_id: JobId | None = None
+    ) -> bool:
+        """Tell how far planning is; progress never goes backwards. False when it is not RUNNING any more.
+
+        Where a job is named that is not the parent job, it is False too, and nothing happens.
+        """
 
     async def cancel_import(self, import_id: ImportId) -> list[JobId] | None:
         """Cancel an import that is not over and name its jobs, which are the caller's to cancel; None where it is over.
@@ -146,7 +175,9 @@ class ImportVerbs(Protocol):
         The index -1 stands for the parent job of one that was never planned (it is QUEUED again), and the total for the
         finish job of one whose chunks are all done. False, and nothing else, unless it is FAILED or CANCELLED, was not
         swept, and the indexes are exactly those not done; nor while another import stands in its way: of the same file,
-        or one that runs, where it is exclusive. What it said before, `error` and `finished_at`, is gone.
+        or one of its scope that runs; nor ever again where it was planned and another of its scope has started since:
+        that one wipes what the chunks of this one have loaded, and the rest of them would mix two files. What it said
+        before, `error` and `finished_at`, is gone.
         """
 
     async def close_imports(self, limit: int) -> list[ImportRecord]:
@@ -159,14 +190,16 @@ class ImportVerbs(Protocol):
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         """Imports whose files may go: that succeeded, or ended otherwise longer ago; not those swept already."""
 
-    async def sweep_import(self, import_id: ImportId) -> bool:
+    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over.
 
-        Asked again, it is True again, and the first time counts.
+        Asked again, it is True again, and the first time counts. Where it is said how many rows with errors are kept,
+        those beyond the first so many are forgotten with it; they stay counted.
         """
 
     async def prune_imports(self, days: float, limit: int) -> int:
         """Remove up to `limit` imports that were swept and ended longer ago, oldest first, and count them.
 
-        Their chunks and errors go with them; their jobs are not touched.
+        Their chunks and errors go with them; their jobs are not touched. One that keeps an older one of its scope from
+        being resumed stays as long as that one is not swept.
         """

@@ -49,7 +49,7 @@ class NewImport:
     user_id: str | None = None
     options: str = "{}"  # JSON: sheet, dry run, …
     once: bool = True  # False: the same file again is no duplicate (forced, or a dry run)
-    exclusive: bool = False  # no two of this type and company run at the same time
+    scope: str | None = None  # what it wipes to replace: no two of the same run at the same time; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ class ImportRecord:
     finished_at: datetime | None
     updated_at: datetime
     swept_at: datetime | None  # its files are gone
+    scope: str | None  # what it wipes to replace; None: nothing, and it runs beside any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +162,8 @@ class Started(StrEnum):
 
     STARTED = "started"  # it is RUNNING, and this job's to plan
     PLANNED = "planned"  # an earlier attempt has planned it: nothing to do
-    BUSY = "busy"  # it is exclusive, and another of its type and company runs
-    OVER = "over"  # it has ended: nothing to do
+    BUSY = "busy"  # another of its scope runs
+    OVER = "over"  # it has ended, or is another job's: nothing to do
 
 
 @dataclass(frozen=True, slots=True)

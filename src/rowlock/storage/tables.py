@@ -44,6 +44,7 @@ class FoundColumn:
     kind: Kind | None  # None: one that nothing can be loaded into
     nullable: bool
     has_default: bool  # or is generated: it may be left out
+    folds: bool = False  # texts that differ, in letter case or more, may be equal to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Load:
     unwatched: Sequence[str] = ()  # columns that are written, but by themselves make no row differ (provenance)
     direct: bool = False  # likely no key of these rows exists: try the short way first
     sample: int = 0  # keep so many rows before and after; for a dry run
-    refused_max: int = 1_000  # more rows that the database refuses fail the load as a whole
+    refused_max: int = 10_000  # more rows that the database refuses fail the load as a whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _DELIMITERS = (b",", b";", b"\t", b"|")
 _WORDS = {b"": "none", b",": "comma", b";": "semicolon", b"\t": "tab", b"|": "pipe", b" ": "space", b":": "colon"}
 _QUOTES = {b"": "none", b'"': "double quote", b"'": "single quote"}
 
-_SEP_LINE = re.compile(rb'\A"?sep=([^\r\n"])"?[ \t;,]*(?:\r\n|\r|\n|\Z)', re.IGNORECASE)
+_SEP_LINE = re.compile(rb'\A"?sep=([^\r\n"\x80-\xff])"?[ \t;,]*(?:\r\n|\r|\n|\Z)', re.IGNORECASE)
 _NUMBER = re.compile(rb"[-+(]?[\d.,' \xa0\xc2]*\d[\d.,]*\)?[ \xc2\xa0]*(?:%|[A-Z]{3}|\$|\xe2\x82\xac|\xc2\xa3)?")
 _PROSE = re.compile(rb"(?:[^,;|\t]|[,;](?= |\Z)|(?<=\d),(?=\d{3}))*")  # a comma or semicolon is followed by a space
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 from bisect import bisect
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 import polars as pl
 
 from rowlock.imports.read.records import CELLS_MAX, QUOTED_LINES_MAX, Dialect
+from rowlock.imports.source import ROW
 
 # The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -103,8 +105,8 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
     broken = [] if shape.clean or data.isascii() else _broken(data)
     if broken is None:
         return None
-    for start, end in broken:
-        data = b"".join((data[:start], b"?" * (end - start), data[end:]))
+    if broken:
+        data = _mended(data, broken)
     text = _split(data, shape.line_end)
     bytes_each = text.str.len_bytes()
     blank = bytes_each == 0
@@ -139,7 +141,7 @@ def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | N
     if not len(text):
         return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
     if shape.one_cell:
-        return padded(text.to_frame("c0"), shape.columns)
+        return padded(text.to_frame("c0"), shape)
     packed = whole or text.str.join("\n").item().encode()
     has_quotes = bool(shape.dialect.quote) and shape.dialect.quote in packed
     delimiter = shape.dialect.delimiter.decode()
@@ -150,7 +152,7 @@ def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | N
         assert isinstance(most, int)
         width = min(width, most + 1)
     if width == 1:
-        return padded(text.to_frame("c0"), shape.columns)
+        return padded(text.to_frame("c0"), shape)
     try:
         frame = pl.read_csv(
             packed,
@@ -160,11 +162,12 @@ def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | N
             quote_char=shape.dialect.quote.decode() if has_quotes else None,
             empty_string_is_null=False,
             missing_columns="insert",
+            extra_columns="ignore",
             truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
         return None
-    return padded(frame, shape.columns) if frame.height == len(text) else None
+    return padded(frame, shape) if frame.height == len(text) else None
 
 
 def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl.Series:
@@ -174,10 +177,20 @@ def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl
     return pl.concat([values, new]).gather(where)
 
 
-def padded(frame: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """The frame with the columns that it has not, all of their cells empty."""
-    missing = set(columns).difference(frame.columns)
-    return frame.with_columns(pl.lit("").alias(name) for name in columns if name in missing) if missing else frame
+def padded(frame: pl.DataFrame, shape: Shape) -> pl.DataFrame:
+    """The frame, whose last columns are the first ones of the shape, with the others, all of their cells empty."""
+    have = frame.width - (frame.columns[0] == ROW)
+    if have == shape.width:
+        return frame
+    size = 1 << frame.height.bit_length()
+    return pl.concat([frame, _empty(have, shape.width, size).head(frame.height)], how="horizontal")
+
+
+@lru_cache(maxsize=4)
+def _empty(start: int, stop: int, height: int) -> pl.DataFrame:
+    """Columns of empty cells that share their memory: to make a thousand of them for each part takes too long."""
+    cell = pl.repeat("", height, dtype=pl.String, eager=True)
+    return pl.DataFrame([cell.alias(f"c{n}") for n in range(start, stop)])
 
 
 def _split(data: bytes, line_end: bytes) -> pl.Series:
@@ -205,6 +218,14 @@ def _broken(data: bytes) -> list[tuple[int, int]] | None:
         else:
             return found
     return None
+
+
+def _mended(data: bytes, broken: list[tuple[int, int]]) -> bytes:
+    """Text of the same length; the lines with the broken places are read elsewhere, as they are."""
+    mended = bytearray(data)
+    for start, end in broken:
+        mended[start:end] = b"?" * (end - start)
+    return bytes(mended)
 
 
 def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:

@@ -62,7 +62,6 @@ class RecordReader:
         pair = quote + quote + (rb"|\\." if dialect.escapes else b"")
         self._quoted = re.compile(other + b"(?:(?:" + pair + b")" + other + b")*+", re.DOTALL)
         self._opening = re.compile((b" *+" if dialect.spaces else b"") + quote) if dialect.quote else None
-        self._special = [mark for mark in (dialect.quote, b"\\" if dialect.escapes else b"") if mark]
         self._patterns = _line_patterns(dialect)
         self._plain_cells = _plain_cells(dialect)
         self._look_aheads = LookAheads()
@@ -83,7 +82,9 @@ class RecordReader:
             reason = f"line {line} has more than {self.record_bytes_max:,} bytes"
             return _faulty(shown, first, len(data), 1, "record_too_long", reason)
         text = data[start:stop]
-        if not any(special in text for special in self._special) or self._opens_nothing(text):
+        quote, escapes = self.dialect.quote, self.dialect.escapes
+        special = (quote and quote in text) or (escapes and b"\\" in text)
+        if not special or self._opens_nothing(text):
             return self._simple(text, first, len(data))
         if self._patterns and len(text) <= self.cell_bytes_max and self._patterns[0].fullmatch(text):
             record = self._one_line(self._patterns[1], text, first, len(data))
@@ -146,10 +147,12 @@ class RecordReader:
                     return self._unclosed(data, here, cells, cut=bound if bound < len(data) else 0)
                 content = data[here.at : close]
                 breaks = _count_breaks(content)
-                begin, cell, at = at, self._content(content), _past_spaces(data, close + 1, delimiter)
-                if data[at : at + 1] not in (b"", b"\r", b"\n", delimiter):
-                    if breaks:  # what closed it was meant to open another
-                        return _LEAPT if left_out else self._unclosed(data, here, cells)
+                begin, at = at, _past_spaces(data, close + 1, delimiter)
+                unended = data[at : at + 1] not in (b"", b"\r", b"\n", delimiter)
+                if unended and breaks:  # what closed it was meant to open another
+                    return _LEAPT if left_out else self._unclosed(data, here, cells)
+                cell = self._content(content)
+                if unended:
                     fault = fault or ("text_after_quote", f"line {here.line} has text after a closing quote")
                     rest, at = self._plain(data, close + 1)
                     cell += rest
@@ -284,7 +287,9 @@ def _line_patterns(dialect: Dialect) -> tuple[re.Pattern[bytes], re.Pattern[byte
     plain = other + (b"(?:" + escape + other + b")*+" if escape else b"")
     end = b"(?=" + delimiter + rb"|\Z)"
     if not quote:
-        return re.compile(plain + b"(?:" + delimiter + plain + b")*+"), re.compile(delimiter + b"()(" + plain + b")" + end)
+        return re.compile(plain + b"(?:" + delimiter + plain + b")*+"), re.compile(
+            delimiter + b"()(" + plain + b")" + end
+        )
     other = b"[^" + quote + backslash + b"]*+"
     pair = quote + quote + (b"|" + escape if escape else b"")
     quoted = quote + other + b"(?:(?:" + pair + b")" + other + b")*+" + quote

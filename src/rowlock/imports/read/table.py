@@ -41,8 +41,11 @@ class _Taken:
 
     def add(self, start: int, end: int, records: int) -> None:
         """These lines are no rows; all their records started in the first one."""
-        self.lines += range(start, end)
-        self.records += [records, *[0] * (end - start - 1)]
+        self.lines.append(start)
+        self.records.append(records)
+        if end > start + 1:
+            self.lines += range(start + 1, end)
+            self.records += [0] * (end - start - 1)
 
 
 class Table:
@@ -167,7 +170,7 @@ class Table:
         blank = _blank_rows(frame)
         if blank is not None:
             frame, short = frame.filter(~blank), short & ~blank
-        self.short += short.sum()
+        self.short += int(short.sum())
         return frame
 
     def _to_line_start(self, data: bytes, at: int, stop: int, final: bool) -> tuple[int, bool]:
@@ -210,17 +213,19 @@ class Table:
             return
         count = len(found)
         if max(map(len, found)) > self._cell_chars_max:
-            reason = f"a cell on line {line} has more than {self._cell_chars_max:,} characters"
-            self._refuse(row, "cell_too_long", reason, record)
+            code, reason = "cell_too_long", f"a cell on line {line} has more than {self._cell_chars_max:,} characters"
         elif count > width and not is_blank(found[width:]):
             many = f"more than {CELLS_MAX:,}" if count > CELLS_MAX else f"{count:,}"
-            self._refuse(row, "too_many_cells", f"line {line} has {many} cells where the header has {width:,}", record)
+            code, reason = "too_many_cells", f"line {line} has {many} cells where the header has {width:,}"
         elif count < width and not record.ended:
+            code = "truncated_record"
             reason = f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
-            self._refuse(row, "truncated_record", reason, record)
         else:
             self.short += count < width
             self._rows.append((row, found if count <= width else found[:width]))
+            return
+        shown = tuple([cell[:_SHOWN_CHARS] for cell in found[:_SHOWN_CELLS]])
+        self._bad.append(BadRecord(row, code, reason, shown))
 
     def _refuse(self, row: int, code: str, reason: str, record: Record) -> None:
         shown = tuple([readable(cell[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS] for cell in record.cells[:_SHOWN_CELLS]])
@@ -245,12 +250,12 @@ class Table:
         found = zip_longest(*(row for _, row in self._rows), fillvalue="")
         for name, column in zip(self._shape.columns, found, strict=False):
             columns[name] = pl.Series(column, dtype=pl.String)
-        return padded(pl.DataFrame(columns), self._shape.columns)
+        return padded(pl.DataFrame(columns), self._shape)
 
 
 def is_blank(found: Iterable[str]) -> bool:
     """Is there nothing but white space in the cells?"""
-    return not any(cell.strip(WHITE) for cell in found)
+    return not "".join(found).strip(WHITE)
 
 
 def readable(cell: bytes) -> str:

@@ -53,17 +53,28 @@ def own_words(url: str) -> Iterator[None]:
         yield
     except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
         raise SchemaMissing(
-            f"{url} has no (or an incomplete) Rowlock schema: run `rowlock migrate` ({error})"
+            f"{url} has no (or an incomplete) Rowlock schema: run `rowlock migrate` ({message(error)})"
         ) from error
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
-        raise StoreUnavailable(f"PostgreSQL at {url} refused the connection: {error}; check DATABASE_URL") from error
+        raise StoreUnavailable(
+            f"PostgreSQL at {url} refused the connection: {message(error)}; check DATABASE_URL"
+        ) from error
     except _GONE as error:
-        reason = str(error) or type(error).__name__
+        reason = message(error) or type(error).__name__
         raise StoreUnavailable(f"PostgreSQL at {url} is not available: {reason}") from error
     except asyncpg.TransactionRollbackError as error:  # a deadlock: nothing is wrong with what was asked
-        raise StoreUnavailable(f"PostgreSQL at {url} rolled a transaction back: {error}; try again") from error
+        raise StoreUnavailable(f"PostgreSQL at {url} rolled a transaction back: {message(error)}; try again") from error
     except asyncpg.PostgresError as error:
-        raise StoreError(f"PostgreSQL at {url}: {error}") from error
+        raise StoreError(f"PostgreSQL at {url}: {message(error)}") from error
+
+
+def message(error: BaseException) -> str:
+    """What an error says, without the row that it is about: neither here nor, from now on, in a stack that shows it."""
+    if isinstance(error, asyncpg.PostgresError):
+        error.detail = None
+        if not (error.sqlstate or "").startswith("42"):  # about a statement: the server's own advice, no trigger's
+            error.hint = None
+    return str(error)
 
 
 class Connections:

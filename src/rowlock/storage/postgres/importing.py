@@ -22,6 +22,7 @@ from rowlock.storage.import_rows import (
     import_page,
     import_record,
     listing,
+    may_be,
     needed_indexes,
     planned_index,
     resumed_ends,
@@ -50,6 +51,10 @@ _ROUNDS = 5  # a duplicate may end between being in the way and being looked up
 _IN_THE_WAY = ("imports_once", "imports_exclusive")
 
 
+class _Overtaken(Exception):
+    """Another import of its scope has started since."""
+
+
 class Importing:
     """Where imports rest."""
 
@@ -71,7 +76,7 @@ class Importing:
             new.size_bytes,
             new.company_id,
         ]
-        asked += [new.project_id, new.user_id, new.options, new.once, new.exclusive, job.id, self._now]
+        asked += [new.project_id, new.user_id, new.options, new.once, clean(new.scope), job.id, self._now]
         same = (new.id, new.type, new.company_id, new.sha256, new.once)
         created: list[Any] = []
         async with self._connections.connection(transaction=True) as own:
@@ -117,15 +122,15 @@ class Importing:
         asked = (import_id, after_row, limit + 1)
         return error_page(await self._connections.fetch("import_errors", *asked) if is_uuid(import_id) else [], limit)
 
-    async def start_import(self, import_id: ImportId, message: str) -> Started:
-        if not is_uuid(import_id):
+    async def start_import(self, import_id: ImportId, message: str, *, job_id: JobId | None = None) -> Started:
+        if not may_be(import_id, job_id):
             return Started.OVER
         with own_words(self._connections.url):
             try:
                 async with self._connections.transaction() as own:
-                    if await own.fetch(SQL["start_import"], import_id, clean(message), self._now):
+                    if await own.fetch(SQL["start_import"], import_id, clean(message), self._now, job_id):
                         return Started.STARTED
-                    found = await own.fetch(SQL["import_state"], import_id)
+                    found = await own.fetch(SQL["import_state"], import_id, job_id)
             except asyncpg.UniqueViolationError as error:
                 if error.constraint_name not in _IN_THE_WAY:
                     raise
@@ -134,14 +139,16 @@ class Importing:
             return Started.OVER
         return Started.STARTED if found[0]["total_chunks"] is None else Started.PLANNED
 
-    async def note_import(self, import_id: ImportId, progress: int, message: str) -> bool:
-        asked = (import_id, progress, clean(message), self._now)
-        return is_uuid(import_id) and bool(await self._connections.fetch("note_import", *asked))
+    async def note_import(
+        self, import_id: ImportId, progress: int, message: str, *, job_id: JobId | None = None
+    ) -> bool:
+        asked = (import_id, progress, clean(message), self._now, job_id)
+        return may_be(import_id, job_id) and bool(await self._connections.fetch("note_import", *asked))
 
     async def cancel_import(self, import_id: ImportId) -> list[JobId] | None:
         if not is_uuid(import_id):
             return None
-        asked = (import_id, ImportStatus.CANCELLED, "Cancelled", None, None, self._now)
+        asked = (import_id, ImportStatus.CANCELLED, "Cancelled", None, None, self._now, None)
         async with self._connections.connection(transaction=True) as own:
             if not await own.fetch(SQL["end_import"], *asked):
                 return None
@@ -158,6 +165,8 @@ class Importing:
                 if error.constraint_name not in _IN_THE_WAY:
                     raise
                 return False
+            except _Overtaken:
+                return False
         if resumed:
             self._bell.ring({job.queue for job in jobs.values()})
         return resumed
@@ -172,6 +181,9 @@ class Importing:
                 return False
             parent, finish = resumed_ends(total, jobs)
             await own.fetch(SQL["resume_import"], import_id, parent, finish, self._now)
+            # Now that none of its scope can run beside it: all that have started are seen.
+            if await own.fetch(SQL["overtaken_import"], import_id):
+                raise _Overtaken
             await own.fetch(SQL["resume_chunks"], import_id, list(jobs), [job.id for job in jobs.values()])
             new = list(jobs.values())
             receipts(new, await own.fetch(SQL["enqueue"], *columns(new, False, self._now)))
@@ -197,8 +209,15 @@ class Importing:
         rows = await self._connections.fetch("sweepable_imports", days, limit, self._now)
         return await self._imports([row[0] for row in rows])
 
-    async def sweep_import(self, import_id: ImportId) -> bool:
-        return is_uuid(import_id) and bool(await self._connections.fetch("sweep_import", import_id, self._now))
+    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+        if not is_uuid(import_id):
+            return False
+        async with self._connections.connection(transaction=True) as own:
+            if not await own.fetch(SQL["sweep_import"], import_id, self._now):
+                return False
+            if errors_kept is not None:
+                await own.fetch(SQL["trim_import_errors"], import_id, errors_kept)
+            return True
 
     async def prune_imports(self, days: float, limit: int) -> int:
         return int(await self._connections.value("prune_imports", days, limit, self._now))
@@ -215,12 +234,12 @@ class ImportingTransaction:
     _clock: Clock
     _url: str
 
-    async def plan_import(self, import_id: ImportId, plan: Plan) -> bool:
-        if not is_uuid(import_id):
+    async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
+        if not may_be(import_id, job_id):
             return False
         now, jobs = self._clock.now(), [chunk.job for chunk in plan.chunks]
         with own_words(self._url):
-            if not await self.connection.fetch(SQL["plan_import"], import_id, len(jobs), plan.meta, now):
+            if not await self.connection.fetch(SQL["plan_import"], import_id, len(jobs), plan.meta, now, job_id):
                 return False
             rows = [chunk.rows for chunk in plan.chunks]
             await self.connection.fetch(SQL["add_chunks"], import_id, [job.id for job in jobs], rows)
@@ -251,17 +270,41 @@ class ImportingTransaction:
             if is_uuid(import_id) and await self.connection.fetch(SQL["queue_finish"], import_id, job.id, now):
                 await enqueue_on(self.connection, [job], now)
 
+    async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
+        if not may_be(import_id, job_id):
+            return None
+        with own_words(self._url):
+            if not await self.connection.fetch(SQL["hold_finish"], import_id, job_id):
+                return None
+            # Statements of their own: they see what the one above waited for.
+            if await self.connection.fetch(SQL["waiting_chunks"], import_id):
+                return None
+            (row,) = await self.connection.fetch(SQL["import_records"], [import_id])
+        return import_record(row)
+
     async def trim_errors(self, import_id: ImportId, keep: int) -> None:
         if is_uuid(import_id):
             with own_words(self._url):
                 await self.connection.fetch(SQL["trim_import_errors"], import_id, keep)
 
     async def end_import(
-        self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
+        self,
+        import_id: ImportId,
+        status: ImportStatus,
+        *,
+        message: str,
+        error: str | None,
+        result: str | None,
+        job_id: JobId | None = None,
     ) -> bool:
-        asked = (import_id, final(status), clean(message), error, result, self._clock.now())
+        asked = (import_id, final(status), clean(message), error, result, self._clock.now(), job_id)
+        if not may_be(import_id, job_id):
+            return False
         with own_words(self._url):
-            return is_uuid(import_id) and bool(await self.connection.fetch(SQL["end_import"], *asked))
+            if job_id is not None:
+                # Else the chunks could be looked at as they were before a resume that we wait for.
+                await self.connection.fetch(SQL["hold_imports"], [import_id])
+            return bool(await self.connection.fetch(SQL["end_import"], *asked))
 
     async def _record(self, name: str, import_id: ImportId, index: int, result: ChunkResult, job_id: Any) -> bool:
         """Put what is said of a chunk in place of what was said; False, and nothing else, if it is another job's."""

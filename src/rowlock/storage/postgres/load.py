@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from rowlock.errors import ImportFault, StoreError
-from rowlock.storage.chunk import in_key_order
-from rowlock.storage.postgres.connection import own_words
+from rowlock.storage.chunk import all_new, in_key_order
+from rowlock.storage.postgres.connection import message, own_words
 from rowlock.storage.postgres.put import Put
 from rowlock.storage.postgres.refuse import refused, rows_fault
 from rowlock.storage.postgres.rehearse import rehearsed
-from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted
-from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, numbered
+from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, shape_of
+from rowlock.storage.postgres.stage import Stage, copy, numbered
+from rowlock.storage.postgres.wipe import wiped
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
@@ -40,7 +41,7 @@ class Loading:
                 async with self.connection.transaction():
                     await self.connection.execute(creation(name, columns, key))
             except asyncpg.InvalidSchemaNameError as error:
-                raise StoreError(f"table {name} cannot be created: {error}") from error
+                raise StoreError(f"table {name} cannot be created: {message(error)}") from error
             except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
                 # IF NOT EXISTS looks, and then creates: another has done so in between.
                 await must_have(self.connection, name)
@@ -52,16 +53,7 @@ class Loading:
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
         with own_words(self._url):
             shape = await must_have(self.connection, table, list(scope))
-            conditions, given = ["TRUE"], []
-            for column, value in scope.items():
-                if value is None:
-                    conditions.append(f"{quoted(column)} IS NULL")
-                else:
-                    given.append(str(value))
-                    conditions.append(f"{quoted(column)} = CAST(${len(given)}::text AS {shape.bare[column]})")
-            statement = f"DELETE FROM {shape.sql} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted
-            done: str = await self.connection.execute(statement, *given, timeout=LOAD_SECONDS)
-            return int(done.split()[-1])
+            return await wiped(self.connection, shape, scope)
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         with own_words(self._url):
@@ -103,10 +95,13 @@ class Loading:
             rows = await self.connection.fetch(numbered(load, source.sql))
             return Loaded(refused=[replace(each, row=rows[each.row][0]) for each in refusals.in_order()])
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
+    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
         with own_words(self._url):
+            if await shape_of(self.connection, load.table) is None:
+                return await asyncio.to_thread(all_new, load, frame)
             shape = await self._checked(load)
-            return await rehearsed(self.connection, load, shape, await asyncio.to_thread(in_key_order, load, frame))
+            ordered = await asyncio.to_thread(in_key_order, load, frame)
+            return await rehearsed(self.connection, load, shape, ordered, wiped)
 
     async def _checked(self, load: Load) -> Shape:
         shape = await must_have(self.connection, load.table, [column.name for column in load.columns])
@@ -121,6 +116,8 @@ class Loading:
         names = [column.name for column in load.columns]
         try:
             async with self.connection.transaction():
+                if shape.deferrable:  # what is refused as late as at the commit names no row
+                    await self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 return await copy(self.connection, shape.schema, shape.name, names, frame.drop("row"))
         except asyncpg.FeatureNotSupportedError:
             return None  # a table whose rows are guarded by policies takes no COPY
@@ -131,4 +128,5 @@ class Loading:
 
 
 def _why(error: asyncpg.PostgresError) -> str:
+    message(error)  # the stack shows it, too
     return refused(error, 0).reason

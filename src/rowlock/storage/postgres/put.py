@@ -5,7 +5,7 @@
     update   those that differ, locked by key beforehand
 
 All loads insert before they update, and do each by key: so none can wait for another that waits for it. Where the table
-refuses a statement, its halves are tried, down to the single rows that are to blame.
+refuses a statement, parts of the rows are tried, and of a small part each row, so that those to blame are found.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from rowlock.storage.tables import Load, Loaded, Mode, Refused
 
 UNIQUE_TRIES = 3
 """How often a key may come into the table while its row is on the way there."""
+
+PARTS = 8
+ROW_BY_ROW = 64
+"""So many rows are not divided again: to try each costs one message, to divide them costs several for each culprit."""
 
 Part = Callable[[str], Awaitable[tuple[int, list[Refused]]]]
 """Does its work for the staged rows that a condition names; how many rows it wrote, and whose keys were there."""
@@ -106,8 +110,36 @@ class Put:
             refusals.add(refused(failure, self._number(begin)))
             await self._stage.remove([begin])
             return 0
-        middle = (begin + end) // 2
-        return await self._tried(part, begin, middle, refusals) + await self._tried(part, middle, end, refusals)
+        if end - begin <= ROW_BY_ROW:
+            return await self._each(part, begin, end, refusals)
+        step = max(ROW_BY_ROW, -(-(end - begin) // PARTS))
+        done = 0
+        for start in range(begin, end, step):
+            done += await self._tried(part, start, min(start + step, end), refusals)
+        return done
+
+    async def _each(self, part: Part, begin: int, end: int, refusals: Refusals) -> int:
+        """Do a part of the work for each of these rows by itself, in one message for each."""
+        single = self._single[part]
+        places = await self._connection.fetch(
+            f"SELECT n FROM {self._stage.sql} WHERE n >= {begin} AND n < {end} ORDER BY n"  # noqa: S608 - own names
+        )
+        done, unclear, bad = 0, [], []
+        before = "SAVEPOINT rowlock_row"
+        for (place,) in places:
+            try:
+                done += await self._run(f"{before}; {single(place)}")
+                before = "RELEASE rowlock_row; SAVEPOINT rowlock_row"
+            except asyncpg.PostgresError as error:
+                if not rows_fault(error):
+                    raise
+                before = "ROLLBACK TO rowlock_row"
+                if isinstance(error, asyncpg.UniqueViolationError):
+                    unclear.append(place)  
+                else:
+                    bad.append(place)
+                    refusals.add(refused(error, self._number(place)))
+        return done
 
     async def _insert(self, where: str) -> tuple[int, list[Refused]]:
         exist: list[int] = []

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rowlock.storage.plain import plain
 from rowlock.storage.postgres.put import Put
-from rowlock.storage.postgres.shape import Shape, quoted
+from rowlock.storage.postgres.shape import Shape, must_have, quoted
 from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage
+from rowlock.storage.postgres.wipe import wiped
 from rowlock.storage.refusals import Refusals
-from rowlock.storage.tables import Change, Load, Loaded, Mode
+from rowlock.storage.tables import Change, Load, Loaded
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-async def rehearsed(connection: Any, load: Load, shape: Shape, frame: pl.DataFrame) -> Loaded:
-    """What a load would do; the transaction is as it was before."""
+async def rehearsed(
+    connection: Any, load: Load, shape: Shape, frame: pl.DataFrame, scope: Mapping[str, Any] | None
+) -> Loaded:
+    """What a load would do, after a wipe where a scope is given; the transaction is as it was before."""
     whole = connection.transaction()
     await whole.start()
     try:
@@ -30,23 +33,34 @@ async def rehearsed(connection: Any, load: Load, shape: Shape, frame: pl.DataFra
         attempt = connection.transaction()
         await attempt.start()
         try:
+            if scope is not None:
+                await must_have(connection, load.table, list(scope))
+                await wiped(connection, shape, scope)
             loaded = await put.all(refusals)
         finally:
             await attempt.rollback()
-        return await _looked_at(connection, load, shape, stage, put, frame, loaded)
+        return await _looked_at(connection, load, shape, stage, put, frame, loaded, scope is not None)
     finally:
         await whole.rollback()
 
 
 async def _looked_at(
-    connection: Any, load: Load, shape: Shape, stage: Stage, put: Put, frame: pl.DataFrame, loaded: Loaded
+    connection: Any,
+    load: Load,
+    shape: Shape,
+    stage: Stage,
+    put: Put,
+    frame: pl.DataFrame,
+    loaded: Loaded,
+    replaces: bool,
 ) -> Loaded:
     import polars as pl
 
     bad = [refused.row for refused in loaded.refused]
     await stage.remove(frame["row"].is_in(pl.Series(bad, dtype=pl.UInt32)).arg_true().to_list())
     changed = await _changed(connection, shape, stage, put) if put.updates else {}
-    sample = await _sample(connection, load, shape, stage, put, frame["row"].to_list()) if load.sample else []
+    numbers = frame["row"].to_list()
+    sample = await _sample(connection, load, shape, stage, put, numbers, replaces) if load.sample else []
     return replace(loaded, changed=changed, sample=sample)
 
 
@@ -62,13 +76,13 @@ async def _changed(connection: Any, shape: Shape, stage: Stage, put: Put) -> dic
 
 
 async def _sample(
-    connection: Any, load: Load, shape: Shape, stage: Stage, put: Put, numbers: Sequence[int]
+    connection: Any, load: Load, shape: Shape, stage: Stage, put: Put, numbers: Sequence[int], replaces: bool
 ) -> list[Change]:
-    """The first rows, by key, that would be inserted or updated."""
+    """The first rows, by key, that would be inserted or updated; or take the place of those with their key."""
     old = ", ".join(f"t.{quoted(name)}" for name in stage.names)
     new = ", ".join(f"s.{own}" for own in stage.own)
-    same = put.same_key if load.key and load.mode is Mode.UPSERT else "FALSE"
-    differs = " OR ".join(put.differs.values()) if put.updates and put.differs else "FALSE"
+    same = put.same_key if load.key and (put.updates or replaces) else "FALSE"
+    differs = "TRUE" if replaces else " OR ".join(put.differs.values()) if put.updates and put.differs else "FALSE"
     rows = await connection.fetch(
         f"SELECT s.n, t.tableoid IS NOT NULL, {old}, {new} FROM {stage.sql} s"  # noqa: S608 - quoted
         f" LEFT JOIN {shape.sql} t ON {same} WHERE t.tableoid IS NULL OR {differs}"

@@ -9,8 +9,9 @@ from typing import Any
 from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.tables import Column, FoundColumn, FoundTable, Kind
 
+TEXTS = ("text", "varchar", "bpchar", "citext", "name")
 _KINDS = {
-    **dict.fromkeys(("text", "varchar", "bpchar", "citext", "name"), Kind.TEXT),
+    **dict.fromkeys(TEXTS, Kind.TEXT),
     **dict.fromkeys(("int2", "int4", "int8"), Kind.INTEGER),
     **dict.fromkeys(("float4", "float8"), Kind.FLOAT),
     **dict.fromkeys(("timestamp", "timestamptz"), Kind.DATETIME),
@@ -41,18 +42,20 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 # A domain is what it stands for, however many domains lie between; its NOT NULL and its default are the column's.
 _COLUMNS = """
 WITH RECURSIVE taken AS (
-    SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull AS filled,
+    SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attnotnull AS filled,
         a.attgenerated <> '' OR a.attidentity = 'a' AS made,
         a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' AS given, a.atttypid AS base
     FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-    SELECT attnum, attname, atttypid, atttypmod, filled OR d.typnotnull, made,
+    SELECT attnum, attname, atttypid, atttypmod, attcollation, filled OR d.typnotnull, made,
         given OR d.typdefault IS NOT NULL, d.typbasetype
     FROM taken JOIN pg_type d ON d.oid = taken.base AND d.typtype = 'd'
 )
 SELECT attname, format_type(atttypid, atttypmod) AS type, format_type(atttypid, -1) AS bare, filled, made, given,
-    CASE b.typtype WHEN 'e' THEN 'text' ELSE b.typname END AS base
-FROM taken JOIN pg_type b ON b.oid = taken.base AND b.typtype <> 'd' ORDER BY attnum
+    CASE b.typtype WHEN 'e' THEN 'text' ELSE b.typname END AS base,
+    b.typname = 'citext' OR NOT coalesce(c.collisdeterministic, TRUE) AS folds
+FROM taken JOIN pg_type b ON b.oid = taken.base AND b.typtype <> 'd'
+LEFT JOIN pg_collation c ON c.oid = taken.attcollation ORDER BY attnum
 """
 # An index with another collation than its column's is of no use for looking rows up.
 _KEYS = """
@@ -145,10 +148,19 @@ def creation(name: str, columns: Sequence[Column], key: Sequence[str]) -> str:
 
 def _column(row: Any) -> FoundColumn:
     kind = None if row["made"] else _KINDS.get(row["base"])
-    return FoundColumn(row["attname"], row["type"], kind, nullable=not row["filled"], has_default=row["given"])
+    return FoundColumn(
+        row["attname"],
+        row["type"],
+        kind,
+        nullable=not row["filled"],
+        has_default=row["given"],
+        folds=row["folds"],
+    )
 
 
 def _type(column: Column) -> str:
     if column.kind is not Kind.DECIMAL:
         return _MADE_OF[column.kind]
-    return "NUMERIC" if column.digits is None else f"NUMERIC({int(column.digits)}, {int(column.places or 0)})"
+    if column.digits is None or column.places is None:
+        return "NUMERIC"  # NUMERIC(12) alone would be one of whole numbers
+    return f"NUMERIC({int(column.digits)}, {int(column.places)})"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from rowlock.storage.chunk import alone
 from rowlock.storage.postgres.refuse import copied_line, refused, rows_fault
 from rowlock.storage.postgres.shape import Shape, quoted
 from rowlock.storage.refusals import Refusals
@@ -29,6 +30,8 @@ SLICE_ROWS_AFTER_ERROR = 2_048  # what is sent in vain behind a bad row
 NULL = "\\N"
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_ZONE_AND_FORM = "SELECT current_setting('timezone'), current_setting('datestyle')"
+_SET_ZONE_AND_FORM = "SELECT set_config('timezone', $1, true), set_config('datestyle', $2, true)"
 _numbers = count(1)
 
 
@@ -84,13 +87,17 @@ class Stage:
         self.span, self.rows = end, end - len(refusals.rows)
 
     async def fill_from(self, load: Load, staged: str) -> None:
-        """Take over the rows of a staging table."""
+        """Take over the rows of a staging table, each value as a direct load would have made it."""
         values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
+        # COPY is given moments of UTC in ISO's form; a cast would take the session's zone and form.
+        before = await self._connection.fetchrow(_ZONE_AND_FORM)
+        await self._connection.execute(_SET_ZONE_AND_FORM, "UTC", "ISO, YMD")
         done = await self._connection.execute(
             f"INSERT INTO {self.sql} SELECT row_number() OVER (ORDER BY {_order(load)}) - 1,"  # noqa: S608 - quoted
             f" {', '.join(values)} FROM {staged}",
             timeout=LOAD_SECONDS,
         )
+        await self._connection.execute(_SET_ZONE_AND_FORM, *before)
         self.span = self.rows = int(done.split()[-1])
 
     async def _copy(
@@ -150,6 +157,11 @@ def encode(frame: pl.DataFrame) -> bytes:
     for plain, escaped in _ESCAPES:
         texts = texts.str.replace_all(plain, escaped, literal=True)
     return _written(frame.with_columns(texts))
+
+
+def spelled(value: Any) -> str:
+    """One value in the words in which COPY is given it, but for the escapes."""
+    return value if isinstance(value, str) else _written(alone(value))[:-1].decode()
 
 
 def _written(frame: pl.DataFrame) -> bytes:

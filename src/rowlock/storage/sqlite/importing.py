@@ -95,11 +95,14 @@ class Importing(Worked):
         asked = {"id": _named(import_id), "after_row": after_row, "limit": limit + 1}
         return error_page(await self._read(lambda connection, now: run(connection, "import_errors", asked)), limit)
 
-    async def start_import(self, import_id: ImportId, message: str) -> Started:
-        return await self._write(lambda connection, now: _start(connection, now, _named(import_id), message))
+    async def start_import(self, import_id: ImportId, message: str, *, job_id: JobId | None = None) -> Started:
+        asked = {"id": _named(import_id), "message": storable(message), "job_id": _job(job_id)}
+        return await self._write(lambda connection, now: _start(connection, {**asked, "now": now}))
 
-    async def note_import(self, import_id: ImportId, progress: int, message: str) -> bool:
-        asked = {"id": _named(import_id), "progress": progress, "message": storable(message)}
+    async def note_import(
+        self, import_id: ImportId, progress: int, message: str, *, job_id: JobId | None = None
+    ) -> bool:
+        asked = {"id": _named(import_id), "progress": progress, "message": storable(message), "job_id": _job(job_id)}
         return await self._write(lambda connection, now: bool(run(connection, "note_import", {**asked, "now": now})))
 
     async def cancel_import(self, import_id: ImportId) -> list[JobId] | None:
@@ -125,9 +128,8 @@ class Importing(Worked):
             lambda connection, now: _records(connection, _older(connection, now, "sweepable_imports", days, limit))
         )
 
-    async def sweep_import(self, import_id: ImportId) -> bool:
-        asked = {"id": _named(import_id)}
-        return await self._write(lambda connection, now: bool(run(connection, "sweep_import", {**asked, "now": now})))
+    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+        return await self._write(lambda connection, now: _sweep(connection, now, _named(import_id), errors_kept))
 
     async def prune_imports(self, days: float, limit: int) -> int:
         return await self._write(lambda connection, now: _prune(connection, now, days, limit))
@@ -142,15 +144,16 @@ class ImportingTransaction:
     async def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do the work in the transaction."""
 
-    async def plan_import(self, import_id: ImportId, plan: Plan) -> bool:
-        return await self._run(lambda connection: _plan(connection, self._now(connection), _named(import_id), plan))
+    async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
+        asked = {"id": _named(import_id), "job_id": _job(job_id)}
+        return await self._run(lambda connection: _plan(connection, self._now(connection), asked, plan))
 
     async def end_chunk(
         self, import_id: ImportId, index: int, result: ChunkResult, *, job_id: JobId | None = None
     ) -> ChunkEnd | None:
         return await self._run(
             lambda connection: _end_chunk(
-                connection, self._now(connection), _named(import_id), index, result, job_id and job_id.lower()
+                connection, self._now(connection), _named(import_id), index, result, _job(job_id)
             )
         )
 
@@ -162,14 +165,28 @@ class ImportingTransaction:
 
         await self._run(queue)
 
+    async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
+        asked = {"id": _named(import_id), "job_id": _job(job_id)}
+        found = await self._run(
+            lambda connection: _records(connection, _ids(run(connection, "finishing_import", asked)))
+        )
+        return found[0] if found else None
+
     async def trim_errors(self, import_id: ImportId, keep: int) -> None:
         asked = {"id": _named(import_id), "keep": keep}
         await self._run(lambda connection: run(connection, "trim_import_errors", asked))
 
     async def end_import(
-        self, import_id: ImportId, status: ImportStatus, *, message: str, error: str | None, result: str | None
+        self,
+        import_id: ImportId,
+        status: ImportStatus,
+        *,
+        message: str,
+        error: str | None,
+        result: str | None,
+        job_id: JobId | None = None,
     ) -> bool:
-        asked = _ending(import_id, final(status), message, error, result)
+        asked = _ending(import_id, final(status), message, error, result, _job(job_id))
         return await self._run(
             lambda connection: bool(run(connection, "end_import", {**asked, "now": self._now(connection)}))
         )
@@ -180,6 +197,11 @@ def _named(import_id: ImportId) -> ImportId:
     return import_id.lower() if is_uuid(import_id) else ""
 
 
+def _job(job_id: JobId | None) -> JobId | None:
+    """The id as it is kept; None where no job is named."""
+    return job_id and job_id.lower()
+
+
 def _ids(rows: list[Row]) -> list[str]:
     return [row[0] for row in rows]
 
@@ -187,19 +209,24 @@ def _ids(rows: list[Row]) -> list[str]:
 def _records(connection: apsw.Connection, ids: list[ImportId]) -> list[ImportRecord]:
     """The records with these ids, in their order."""
     rows = run_each(connection, "import_record", [(import_id,) for import_id in ids])
-    return [import_record((*row[:25], *map(moment_or_none, row[25:]))) for row in rows]
+    return [import_record((*row[:25], *map(moment_or_none, row[25:30]), row[30])) for row in rows]
 
 
 def _ending(
-    import_id: ImportId, status: ImportStatus, message: str, error: str | None, result: str | None
+    import_id: ImportId,
+    status: ImportStatus,
+    message: str,
+    error: str | None,
+    result: str | None,
+    job_id: JobId | None = None,
 ) -> dict[str, Any]:
     said = {"message": storable(message), "error": error, "result": result}
-    return {"id": _named(import_id), "status": status.value, **said}
+    return {"id": _named(import_id), "status": status.value, "job_id": job_id, **said}
 
 
 def _add(connection: apsw.Connection, now: int, new: NewImport, job: NewJob) -> Added:
     asked = {**asdict(new), "id": new.id.lower(), "file_name": storable(new.file_name), "job_id": job.id, "now": now}
-    asked |= {"once": int(new.once), "exclusive": int(new.exclusive)}
+    asked |= {"once": int(new.once), "scope": storable(new.scope)}
     created = run(connection, "add_import", asked)
     if created:
         enqueue(ApswCaller(connection), [job], now)
@@ -207,13 +234,13 @@ def _add(connection: apsw.Connection, now: int, new: NewImport, job: NewJob) -> 
     return Added(record, bool(created))
 
 
-def _start(connection: apsw.Connection, now: int, import_id: ImportId, message: str) -> Started:
+def _start(connection: apsw.Connection, asked: dict[str, Any]) -> Started:
     try:
-        if run(connection, "start_import", {"id": import_id, "message": storable(message), "now": now}):
+        if run(connection, "start_import", asked):
             return Started.STARTED
     except apsw.ConstraintError:
         return Started.BUSY
-    found = run(connection, "import_state", {"id": import_id})
+    found = run(connection, "import_state", asked)
     if not found or found[0][0] != ImportStatus.RUNNING:
         return Started.OVER
     return Started.STARTED if found[0][1] is None else Started.PLANNED
@@ -225,7 +252,7 @@ def _resume(connection: apsw.Connection, now: int, import_id: ImportId, jobs: Ma
         return False
     total: int | None = found[0][0]
     waiting = [number for (number,) in run(connection, "waiting_chunks", {"id": import_id})]
-    if set(jobs) != needed_indexes(total, waiting):
+    if set(jobs) != needed_indexes(total, waiting) or run(connection, "overtaken_import", {"id": import_id}):
         return False
     parent, finish = resumed_ends(total, jobs)
     try:
@@ -254,6 +281,14 @@ def _older(connection: apsw.Connection, now: int, name: str, days: float, limit:
     return _ids(run(connection, name, {"before": before, "limit": limit}))
 
 
+def _sweep(connection: apsw.Connection, now: int, import_id: ImportId, errors_kept: int | None) -> bool:
+    if not run(connection, "sweep_import", {"id": import_id, "now": now}):
+        return False
+    if errors_kept is not None:
+        run(connection, "trim_import_errors", {"id": import_id, "keep": errors_kept})
+    return True
+
+
 def _prune(connection: apsw.Connection, now: int, days: float, limit: int) -> int:
     doomed = [(import_id,) for import_id in _older(connection, now, "prunable_imports", days, limit)]
     for name in ("forget_import_errors", "forget_import_chunks", "forget_import"):
@@ -261,9 +296,9 @@ def _prune(connection: apsw.Connection, now: int, days: float, limit: int) -> in
     return len(doomed)
 
 
-def _plan(connection: apsw.Connection, now: int, import_id: ImportId, plan: Plan) -> bool:
-    asked = {"id": import_id, "total": len(plan.chunks), "meta": plan.meta, "now": now}
-    if not run(connection, "plan_import", asked):
+def _plan(connection: apsw.Connection, now: int, asked: dict[str, Any], plan: Plan) -> bool:
+    import_id = asked["id"]
+    if not run(connection, "plan_import", {**asked, "total": len(plan.chunks), "meta": plan.meta, "now": now}):
         return False
     chunks = [(import_id, number, chunk.job.id, chunk.rows) for number, chunk in enumerate(plan.chunks)]
     run_each(connection, "add_chunk", chunks)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from rowlock.storage.chunk import in_key_order
-from rowlock.storage.plain import plain
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.sqlite.put import Put, savepoint
 from rowlock.storage.sqlite.rehearse import rehearsed
-from rowlock.storage.sqlite.shape import creation, found, must_have, place, quoted
+from rowlock.storage.sqlite.shape import creation, found, place, quoted
+from rowlock.storage.sqlite.wipe import wiped
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Loading(ABC):
         await self._run(work)
 
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
-        return await self._run(lambda connection: _wipe(connection, table, scope))
+        return await self._run(lambda connection: wiped(connection, table, scope))
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         return await self._run(lambda connection: _load(connection, load, frame))
@@ -51,16 +51,8 @@ class Loading(ABC):
     async def merge(self, load: Load, staged: str) -> Loaded:
         return await self._run(lambda connection: _merge(connection, load, staged))
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame) -> Loaded:
-        return await self._run(lambda connection: rehearsed(connection, load, frame))
-
-
-def _wipe(connection: apsw.Connection, table: str, scope: Mapping[str, Any]) -> int:
-    shape = must_have(connection, table, list(scope))
-    conditions = " AND ".join(f"{quoted(column)} IS ?" for column in scope) or "TRUE"
-    given = [plain(value) for value in scope.values()]
-    connection.execute(f"DELETE FROM {shape.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
-    return connection.changes()
+    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
+        return await self._run(lambda connection: rehearsed(connection, load, frame, wiped))
 
 
 def _load(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loaded:

@@ -60,7 +60,7 @@ class Put:
         statement = f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets}) VALUES ({marks})"  # noqa: S608 - quoted
         try:
             with savepoint(self._connection):
-                for rows in _rows(frame.drop("row")):
+                for rows in kept_rows(frame.drop("row")):
                     self._connection.executemany(statement, rows)
         except ROWS_FAULT:
             return None
@@ -72,7 +72,7 @@ class Put:
         with self._stage():
             marks = ", ".join("?" * len(self.names))
             statement = f"INSERT INTO {STAGE} ({', '.join(self._own)}) VALUES ({marks})"  # noqa: S608 - own names
-            for rows in _rows(frame.drop("row")):
+            for rows in kept_rows(frame.drop("row")):
                 self._connection.executemany(statement, rows)
             self.rows = len(frame)
             yield
@@ -169,7 +169,7 @@ def savepoint(connection: apsw.Connection) -> Iterator[None]:
     connection.execute("RELEASE load")
 
 
-def _rows(frame: pl.DataFrame) -> Iterator[Iterable[tuple[Any, ...]]]:
+def kept_rows(frame: pl.DataFrame) -> Iterator[Iterable[tuple[Any, ...]]]:
     """The rows as SQLite keeps them: moments as ISO texts."""
     import polars as pl
 

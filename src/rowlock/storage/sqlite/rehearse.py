@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from rowlock.storage.chunk import in_key_order
+from rowlock.storage.chunk import all_new, in_key_order
 from rowlock.storage.plain import plain
 from rowlock.storage.refusals import Refusals
 from rowlock.storage.sqlite.put import STAGE, Put, savepoint
-from rowlock.storage.sqlite.shape import quoted
+from rowlock.storage.sqlite.shape import quoted, shape_of
+from rowlock.storage.sqlite.wipe import wiped
 from rowlock.storage.tables import Change, Load, Loaded
 
 if TYPE_CHECKING:
@@ -23,29 +24,40 @@ class _Undo(Exception):
     """Ends a savepoint that is to leave nothing."""
 
 
-def rehearsed(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loaded:
-    """What a load would do; the transaction is as it was before."""
+def rehearsed(connection: apsw.Connection, load: Load, frame: pl.DataFrame, scope: Mapping[str, Any] | None) -> Loaded:
+    """What a load would do, after a wipe where a scope is given; the transaction is as it was before."""
     import polars as pl
+
+    if shape_of(connection, load.table) is None:
+        return all_new(load, frame)
 
     put = Put(connection, load)
     frame = in_key_order(load, frame)
     with put.staged(frame):
         numbers = frame["row"].to_list()
-        loaded = _undone(connection, put, numbers, Refusals(load))
+        loaded = _undone(connection, put, numbers, Refusals(load), scope)
         bad = pl.Series([refused.row for refused in loaded.refused], dtype=pl.UInt32)
         places = frame["row"].is_in(bad).arg_true().to_list()
         connection.executemany(f"DELETE FROM {STAGE} WHERE rowid = ? + 1", [(place,) for place in places])  # noqa: S608
         return replace(
             loaded,
             changed=_changed(connection, put) if put.updates else {},
-            sample=_sample(connection, put, numbers) if load.sample else [],
+            sample=_sample(connection, put, numbers, scope is not None) if load.sample else [],
         )
 
 
-def _undone(connection: apsw.Connection, put: Put, numbers: Sequence[int], refusals: Refusals) -> Loaded:
+def _undone(
+    connection: apsw.Connection,
+    put: Put,
+    numbers: Sequence[int],
+    refusals: Refusals,
+    scope: Mapping[str, Any] | None,
+) -> Loaded:
     loaded = None
     try:
         with savepoint(connection):
+            if scope is not None:
+                wiped(connection, put.load.table, scope)
             loaded = put.all(numbers, refusals)
             raise _Undo
     except _Undo:
@@ -63,14 +75,15 @@ def _changed(connection: apsw.Connection, put: Put) -> dict[str, int]:
     return dict(zip(put.differs, row, strict=True))
 
 
-def _sample(connection: apsw.Connection, put: Put, numbers: Sequence[int]) -> list[Change]:
-    """The first rows, by key, that would be inserted or updated."""
+def _sample(connection: apsw.Connection, put: Put, numbers: Sequence[int], replaces: bool) -> list[Change]:
+    """The first rows, by key, that would be inserted or updated; or take the place of those with their key."""
     old = ", ".join(f"t.{quoted(name)}" for name in put.names)
     new = ", ".join(f"s.c{place}" for place in range(len(put.names)))
-    same = put.same_key if put.updates else "FALSE"
+    meets = bool(put.load.key) and (put.updates or replaces)
+    same = put.same_key if meets else "FALSE"
     # What a key column of the table holds beside a staged row is NULL only where there is no such row.
-    missing = f"t.{quoted(put.load.key[0])} IS NULL" if put.updates else "TRUE"
-    differs = " OR ".join(put.differs.values()) or "FALSE"
+    missing = f"t.{quoted(put.load.key[0])} IS NULL" if meets else "TRUE"
+    differs = "TRUE" if replaces else " OR ".join(put.differs.values()) or "FALSE"
     rows: list[Any] = connection.execute(
         f"SELECT s.rowid - 1, {missing}, {old}, {new} FROM {STAGE} s LEFT JOIN {put.shape.sql} t ON {same}"  # noqa: S608
         f" WHERE {missing} OR {differs} ORDER BY s.rowid LIMIT {int(put.load.sample)}"

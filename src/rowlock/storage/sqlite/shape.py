@@ -88,7 +88,12 @@ def shape_of(connection: apsw.Connection, name: str) -> Shape | None:
         keys.append(frozenset(primary))
     columns = [
         FoundColumn(
-            column, type, None if hidden else _kind(type), not filled, bool(default or hidden or (pk and rowid))
+            column,
+            type,
+            None if hidden else _kind(type),
+            not filled,
+            bool(default or hidden or (pk and rowid)),
+            folds=_folds(connection, schema, table, column),
         )
         for column, type, filled, default, pk, hidden in rows
     ]
@@ -129,6 +134,11 @@ def creation(connection: apsw.Connection, name: str, columns: Sequence[Column], 
 def _indexed(connection: apsw.Connection, schema: str, index: str) -> frozenset[str]:
     names: list[Any] = [column for (column,) in connection.execute(_INDEXED, (index, schema))]
     return frozenset() if None in names else frozenset(names)  # one over an expression is of no use here
+
+
+def _folds(connection: apsw.Connection, schema: str, table: str, column: str) -> bool:
+    _, collation, *_ = connection.column_metadata(schema, table, column)
+    return collation.upper() not in ("BINARY", "RTRIM")
 
 
 def _kind(declared: str) -> Kind | None:

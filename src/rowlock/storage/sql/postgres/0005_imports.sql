@@ -13,7 +13,8 @@ CREATE TABLE rowlock.imports (
     project_id    text,
     user_id       text,
     once          boolean NOT NULL,         -- the same file again is a duplicate of it
-    exclusive     boolean NOT NULL,         -- no other of its type and company runs beside it
+    scope         text,                     -- what it wipes to replace: no other of the same runs beside it
+    turn          bigint,                   -- which of its scope it was to start, the last time that it did
     parent_job_id uuid NOT NULL,            -- the import's own id, until it is resumed before it was planned
     finish_job_id uuid,
     planned       smallint NOT NULL DEFAULT 0, -- how far planning is: 0 to 10
@@ -31,7 +32,8 @@ CREATE TABLE rowlock.imports (
 );
 CREATE UNIQUE INDEX imports_once ON rowlock.imports (sha256, type, coalesce(company_id, ''))
     WHERE once AND status NOT IN ('FAILED', 'CANCELLED');
-CREATE UNIQUE INDEX imports_exclusive ON rowlock.imports (type, coalesce(company_id, '')) WHERE exclusive AND status = 'RUNNING';
+CREATE UNIQUE INDEX imports_exclusive ON rowlock.imports (scope) WHERE scope IS NOT NULL AND status = 'RUNNING';
+CREATE INDEX imports_of_scope ON rowlock.imports (scope, turn) WHERE scope IS NOT NULL;
 CREATE INDEX imports_of_status ON rowlock.imports (status, id);
 CREATE INDEX imports_of_type ON rowlock.imports (type, id);
 CREATE INDEX imports_of_company ON rowlock.imports (company_id, id) WHERE company_id IS NOT NULL;
@@ -78,7 +80,7 @@ SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.co
             ELSE 10 + 89 * c.completed / i.total_chunks END AS progress,
        i.message, i.total_chunks, c.completed AS completed_chunks,
        c.rows, c.inserted, c.updated, c.unchanged, c.duplicate, c.invalid, c.error_count,
-       i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at
+       i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at, i.scope
 FROM rowlock.imports i
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE x.number >= 0 AND x.number < i.total_chunks)::integer AS completed,

@@ -13,7 +13,8 @@ CREATE TABLE imports (
     project_id    TEXT,
     user_id       TEXT,
     once          INTEGER NOT NULL,              -- 1: the same file again is a duplicate of it
-    exclusive     INTEGER NOT NULL,              -- 1: no other of its type and company runs beside it
+    scope         TEXT,                          -- what it wipes to replace: no other of the same runs beside it
+    turn          INTEGER,                       -- which of its scope it was to start, the last time that it did
     parent_job_id TEXT    NOT NULL,              -- the import's own id, until it is resumed before it was planned
     finish_job_id TEXT,
     planned       INTEGER NOT NULL DEFAULT 0,    -- how far planning is: 0 to 10
@@ -32,7 +33,8 @@ CREATE TABLE imports (
 
 CREATE UNIQUE INDEX imports_once ON imports (sha256, type, coalesce(company_id, ''))
     WHERE once = 1 AND status NOT IN ('FAILED', 'CANCELLED');
-CREATE UNIQUE INDEX imports_exclusive ON imports (type, coalesce(company_id, '')) WHERE exclusive = 1 AND status = 'RUNNING';
+CREATE UNIQUE INDEX imports_exclusive ON imports (scope) WHERE scope IS NOT NULL AND status = 'RUNNING';
+CREATE INDEX imports_of_scope ON imports (scope, turn) WHERE scope IS NOT NULL;
 CREATE INDEX imports_of_status ON imports (status, id);
 CREATE INDEX imports_of_type ON imports (type, id);
 CREATE INDEX imports_of_company ON imports (company_id, id) WHERE company_id IS NOT NULL;
@@ -83,7 +85,7 @@ SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.co
     coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.inserted), 0) AS inserted, coalesce(sum(c.updated), 0) AS updated,
     coalesce(sum(c.unchanged), 0) AS unchanged, coalesce(sum(c.duplicate), 0) AS duplicate,
     coalesce(sum(c.invalid), 0) AS invalid, coalesce(sum(c.error_count), 0) AS error_count,
-    i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at
+    i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at, i.scope
 FROM imports i
 LEFT JOIN import_chunks c ON c.import_id = i.id AND c.status = 'done'
 GROUP BY i.id;
@@ -95,5 +97,6 @@ SELECT id, type, status, file_name, path, sha256, size_bytes, company_id, projec
     strftime('%Y-%m-%dT%H:%M:%fZ', started_at / 1e6, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', finished_at / 1e6, 'unixepoch') AS finished_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1e6, 'unixepoch') AS updated_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', swept_at / 1e6, 'unixepoch') AS swept_at
+    strftime('%Y-%m-%dT%H:%M:%fZ', swept_at / 1e6, 'unixepoch') AS swept_at,
+    scope
 FROM import_records;

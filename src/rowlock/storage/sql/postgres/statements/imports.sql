@@ -1,7 +1,7 @@
 -- name: add_import
 INSERT INTO rowlock.imports (id, type, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, once,
-                             exclusive, parent_job_id, status, created_at, updated_at)
-SELECT $1::uuid, $2, $3, $4, $5, $6::bigint, $7, $8, $9, $10, $11::boolean, $12::boolean, $13::uuid, 'QUEUED', c.now, c.now
+                             scope, parent_job_id, status, created_at, updated_at)
+SELECT $1::uuid, $2, $3, $4, $5, $6::bigint, $7, $8, $9, $10, $11::boolean, $12, $13::uuid, 'QUEUED', c.now, c.now
 FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) c
 ON CONFLICT DO NOTHING RETURNING id
 
@@ -17,7 +17,7 @@ ORDER BY id <> $1::uuid LIMIT 1
 SELECT a.id::text, a.type, a.status, a.file_name, a.path, a.sha256, a.size_bytes, a.company_id, a.project_id, a.user_id,
        a.options, a.progress, a.message, a.total_chunks, a.completed_chunks, a.rows, a.inserted, a.updated, a.unchanged,
        a.duplicate, a.invalid, a.error_count, a.meta, a.error, a.result, a.created_at, a.started_at, a.finished_at,
-       a.updated_at, a.swept_at
+       a.updated_at, a.swept_at, a.scope
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u (id, place)
 CROSS JOIN LATERAL (SELECT * FROM rowlock.all_imports x WHERE x.id = u.id OFFSET 0) a
 ORDER BY u.place
@@ -62,24 +62,26 @@ ORDER BY row_number, chunk
 
 -- name: start_import
 UPDATE rowlock.imports i
-SET status = 'RUNNING', message = $2, started_at = coalesce(i.started_at, c.now), updated_at = c.now
+SET status = 'RUNNING', message = $2, started_at = coalesce(i.started_at, c.now), updated_at = c.now,
+    turn = CASE WHEN i.scope IS NOT NULL
+                THEN 1 + coalesce((SELECT max(o.turn) FROM rowlock.imports o WHERE o.scope = i.scope), 0) END
 FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) c
-WHERE i.id = $1::uuid AND i.status = 'QUEUED'
+WHERE i.id = $1::uuid AND i.status = 'QUEUED' AND ($4::uuid IS NULL OR i.parent_job_id = $4)
 RETURNING i.id
 
 -- name: import_state
-SELECT status, total_chunks FROM rowlock.imports WHERE id = $1::uuid
+SELECT status, total_chunks FROM rowlock.imports WHERE id = $1::uuid AND ($2::uuid IS NULL OR parent_job_id = $2)
 
 -- name: note_import
 UPDATE rowlock.imports
 SET planned = greatest(planned, least($2, 10)), message = $3, updated_at = coalesce($4::timestamptz, clock_timestamp())
-WHERE id = $1::uuid AND status = 'RUNNING'
+WHERE id = $1::uuid AND status = 'RUNNING' AND ($5::uuid IS NULL OR parent_job_id = $5)
 RETURNING id
 
 -- name: plan_import
 UPDATE rowlock.imports
 SET total_chunks = $2, meta = $3, planned = 10, message = NULL, updated_at = coalesce($4::timestamptz, clock_timestamp())
-WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NULL
+WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NULL AND parent_job_id = $5::uuid
 RETURNING id
 
 -- name: add_chunks
@@ -124,8 +126,8 @@ SELECT $1::uuid, $2, u.* FROM unnest($3::bigint[], $4::text[], $5::text[]) AS u 
 
 -- name: trim_import_errors
 DELETE FROM rowlock.import_errors
-WHERE import_id = $1::uuid AND row_number > (
-    SELECT row_number FROM rowlock.import_errors WHERE import_id = $1::uuid ORDER BY row_number LIMIT 1 OFFSET $2 - 1)
+WHERE import_id = $1::uuid AND row_number >= (
+    SELECT DISTINCT row_number FROM rowlock.import_errors WHERE import_id = $1::uuid ORDER BY row_number LIMIT 1 OFFSET $2)
 
 -- name: touch_import
 UPDATE rowlock.imports SET message = NULL, updated_at = coalesce($2::timestamptz, clock_timestamp()) WHERE id = $1::uuid
@@ -139,11 +141,20 @@ WHERE i.id = $1::uuid AND i.status = 'RUNNING' AND i.total_chunks IS NOT NULL AN
   AND NOT EXISTS (SELECT FROM rowlock.import_chunks c WHERE c.import_id = i.id AND c.status = 'waiting')
 RETURNING i.id
 
+-- name: hold_finish
+SELECT id FROM rowlock.imports
+WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NOT NULL AND finish_job_id = $2::uuid
+FOR UPDATE
+
 -- name: end_import
+-- $7 is the job that says so, if one is named.
 UPDATE rowlock.imports i
 SET status = $2, message = $3, error = $4, result = $5, finished_at = c.now, updated_at = c.now
 FROM (SELECT coalesce($6::timestamptz, clock_timestamp()) AS now) c
 WHERE i.id = $1::uuid AND i.status IN ('QUEUED', 'RUNNING')
+  AND ($7::uuid IS NULL OR i.finish_job_id = $7 OR (i.total_chunks IS NULL AND i.parent_job_id = $7)
+       OR EXISTS (SELECT FROM rowlock.import_chunks c
+                  WHERE c.import_id = i.id AND c.number >= 0 AND c.number < i.total_chunks AND c.job_id = $7))
 RETURNING i.id
 
 -- name: live_import_jobs
@@ -171,6 +182,12 @@ SET status = CASE WHEN total_chunks IS NULL THEN 'QUEUED' ELSE 'RUNNING' END,
     message = NULL, error = NULL, result = NULL, finished_at = NULL,
     updated_at = coalesce($4::timestamptz, clock_timestamp())
 WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+
+-- name: overtaken_import
+-- Planned, and another has had its turn since; two that may have had the same are after each other.
+SELECT o.id FROM rowlock.imports i JOIN rowlock.imports o ON o.scope = i.scope AND o.turn >= i.turn AND o.id <> i.id
+WHERE i.id = $1::uuid AND i.total_chunks IS NOT NULL
+LIMIT 1
 
 -- name: resume_chunks
 UPDATE rowlock.import_chunks c SET job_id = u.job_id
@@ -220,8 +237,9 @@ RETURNING i.id
 
 -- name: prune_imports
 WITH doomed AS MATERIALIZED (
-    SELECT id FROM rowlock.imports
+    SELECT id FROM rowlock.imports i
     WHERE swept_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM rowlock.imports o WHERE o.scope = i.scope AND o.turn <= i.turn AND o.swept_at IS NULL)
       AND finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
     ORDER BY finished_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), errors AS (

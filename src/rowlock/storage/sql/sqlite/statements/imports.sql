@@ -1,7 +1,7 @@
 -- name: add_import
-INSERT INTO imports (id, type, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, once, exclusive,
+INSERT INTO imports (id, type, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, once, scope,
     parent_job_id, status, created_at, updated_at)
-VALUES (:id, :type, :file_name, :path, :sha256, :size_bytes, :company_id, :project_id, :user_id, :options, :once, :exclusive,
+VALUES (:id, :type, :file_name, :path, :sha256, :size_bytes, :company_id, :project_id, :user_id, :options, :once, :scope,
     :job_id, 'QUEUED', :now, :now)
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -20,7 +20,7 @@ ORDER BY place LIMIT 1
 -- name: import_record
 SELECT id, type, status, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, progress, message,
     total_chunks, completed_chunks, rows, inserted, updated, unchanged, duplicate, invalid, error_count, meta, error, result,
-    created_at, started_at, finished_at, updated_at, swept_at
+    created_at, started_at, finished_at, updated_at, swept_at, scope
 FROM import_records WHERE id = ?
 
 -- name: imports
@@ -58,21 +58,23 @@ WHERE import_id = :id AND row_number IN (
 ORDER BY row_number, chunk
 
 -- name: start_import
-UPDATE imports SET status = 'RUNNING', message = :message, started_at = coalesce(started_at, :now), updated_at = :now
-WHERE id = :id AND status = 'QUEUED'
+UPDATE imports
+SET status = 'RUNNING', message = :message, started_at = coalesce(started_at, :now), updated_at = :now,
+    turn = iif(scope IS NULL, NULL, 1 + coalesce((SELECT max(o.turn) FROM imports o WHERE o.scope = imports.scope), 0))
+WHERE id = :id AND status = 'QUEUED' AND (:job_id IS NULL OR parent_job_id = :job_id)
 RETURNING id
 
 -- name: import_state
-SELECT status, total_chunks FROM imports WHERE id = :id
+SELECT status, total_chunks FROM imports WHERE id = :id AND (:job_id IS NULL OR parent_job_id = :job_id)
 
 -- name: note_import
 UPDATE imports SET planned = max(planned, min(:progress, 10)), message = :message, updated_at = :now
-WHERE id = :id AND status = 'RUNNING'
+WHERE id = :id AND status = 'RUNNING' AND (:job_id IS NULL OR parent_job_id = :job_id)
 RETURNING id
 
 -- name: plan_import
 UPDATE imports SET total_chunks = :total, meta = :meta, planned = 10, message = NULL, updated_at = :now
-WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NULL
+WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NULL AND parent_job_id = :job_id
 RETURNING id
 
 -- name: add_chunk
@@ -111,8 +113,8 @@ INSERT INTO import_errors (import_id, chunk, row_number, errors, cells) VALUES (
 
 -- name: trim_import_errors
 DELETE FROM import_errors
-WHERE import_id = :id AND row_number > (
-    SELECT row_number FROM import_errors WHERE import_id = :id ORDER BY row_number LIMIT 1 OFFSET :keep - 1)
+WHERE import_id = :id AND row_number >= (
+    SELECT DISTINCT row_number FROM import_errors WHERE import_id = :id ORDER BY row_number LIMIT 1 OFFSET :keep)
 
 -- name: touch_import
 UPDATE imports SET message = NULL, updated_at = :now WHERE id = :id
@@ -126,10 +128,19 @@ WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NOT NULL AND finish_jo
   AND NOT EXISTS (SELECT 1 FROM import_chunks c WHERE c.import_id = imports.id AND c.status = 'waiting')
 RETURNING id
 
+-- name: finishing_import
+SELECT id FROM imports
+WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NOT NULL AND finish_job_id = :job_id
+  AND NOT EXISTS (SELECT 1 FROM import_chunks c WHERE c.import_id = imports.id AND c.status = 'waiting')
+
 -- name: end_import
+-- :job_id is the job that says so, if one is named.
 UPDATE imports
 SET status = :status, message = :message, error = :error, result = :result, finished_at = :now, updated_at = :now
 WHERE id = :id AND status IN ('QUEUED', 'RUNNING')
+  AND (:job_id IS NULL OR finish_job_id = :job_id OR (total_chunks IS NULL AND parent_job_id = :job_id)
+       OR EXISTS (SELECT 1 FROM import_chunks c
+                  WHERE c.import_id = imports.id AND c.number >= 0 AND c.number < imports.total_chunks AND c.job_id = :job_id))
 RETURNING id
 
 -- name: live_import_jobs
@@ -157,6 +168,12 @@ SET status = iif(total_chunks IS NULL, 'QUEUED', 'RUNNING'),
     parent_job_id = coalesce(:parent, parent_job_id), finish_job_id = coalesce(:finish, finish_job_id),
     message = NULL, error = NULL, result = NULL, finished_at = NULL, updated_at = :now
 WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+
+-- name: overtaken_import
+-- Planned, and another has had its turn since.
+SELECT o.id FROM imports i CROSS JOIN imports o ON o.scope = i.scope AND o.turn > i.turn
+WHERE i.id = :id AND i.total_chunks IS NOT NULL
+LIMIT 1
 
 -- name: resume_chunk
 UPDATE import_chunks SET job_id = ? WHERE import_id = ? AND number = ? AND status = 'waiting'
@@ -190,7 +207,11 @@ WHERE id = :id AND finished_at IS NOT NULL
 RETURNING id
 
 -- name: prunable_imports
-SELECT id FROM imports WHERE swept_at IS NOT NULL AND finished_at < :before ORDER BY finished_at, id LIMIT :limit
+SELECT id FROM imports i
+WHERE swept_at IS NOT NULL AND finished_at < :before
+  AND NOT EXISTS (SELECT 1 FROM imports o WHERE o.scope = i.scope AND o.turn < i.turn AND o.swept_at IS NULL)
+ORDER BY finished_at, id
+LIMIT :limit
 
 -- name: forget_import_errors
 DELETE FROM import_errors WHERE import_id = ?

@@ -1,0 +1,353 @@
+"""What people, operators and odd files do to imports: nothing is lost, doubled or told that should not be."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import Any
+
+import orjson
+import polars as pl
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from imports.conftest import Customer, MakeOffice, Office, customers_csv, error_of, told
+from rowlock import Importer, Permanent, Rowlock, Run, SettingsError, Snooze
+from rowlock.desk import Desk
+from rowlock.ids import uuid7
+from rowlock.imports import chunk
+from rowlock.imports.intake import About, Intake
+from rowlock.imports.sandbox import Sandbox
+from rowlock.storage.imports import ImportStatus
+
+TABLE = "email VARCHAR(100), name VARCHAR(100), credit NUMERIC, since DATE, active BOOLEAN"
+SMALL_BYTES = 1_024
+
+
+def declare(**options: Any) -> Any:
+    """An importer of customers with these options."""
+    return lambda app: app.importer("customers", **{"row": Customer, "key": ["email"], "into": "customers"} | options)
+
+
+def people(count: int, name: str = "Ann") -> str:
+    return customers_csv([(f"a{n}@x.org", name, "1") for n in range(count)])
+
+
+# -- replacing -------------------------------------------------------------------------------------
+
+
+async def test_replace_refuses_a_table_without_the_key_before_it_wipes(make_office: MakeOffice) -> None:
+    office = await make_office(declare(mode="replace"))
+    await office.execute(f"CREATE TABLE customers ({TABLE})")
+    await office.execute("INSERT INTO customers (email, name) VALUES ('old@x.org', 'Old')")
+    record = await office.run(people(1))
+
+    assert error_of(record)["code"] == "table_mismatch"
+    assert await office.table("SELECT email FROM customers") == [("old@x.org",)]
+
+
+async def test_an_older_replace_cannot_go_on_after_a_newer_one(
+    make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = await make_office(declare(mode="replace"), import_chunk_bytes=SMALL_BYTES)
+    load = chunk.load_chunk
+
+    async def first_only(shop: Any, job: Any, record: Any, index: int) -> Any:
+        if index > 0:
+            raise Permanent("this chunk never works")
+        return await load(shop, job, record, index)
+
+    monkeypatch.setattr(chunk, "load_chunk", first_only)
+    older = await office.run(people(200, "Older"))
+    monkeypatch.setattr(chunk, "load_chunk", load)
+    newer = await office.run(people(20, "Newer"))
+
+    assert (older.status, newer.status) == (ImportStatus.FAILED, ImportStatus.SUCCEEDED)
+    from rowlock import ImportNotResumable
+
+    with pytest.raises(ImportNotResumable):
+        await office.app.imports.resume(older.id)
+    assert await office.table("SELECT count(*), min(name) FROM customers") == [(20, "Newer")]
+
+
+def test_what_is_wiped_says_who_excludes_whom() -> None:
+    app = Rowlock("sqlite:///nowhere.db")
+    one = {"row": Customer, "key": ["email"], "mode": "replace"}
+    app.importer("all", into="people", **one)
+    app.importer("same", into="people", **one)
+    app.importer("own", into="own", company="company_id", default_company="main", **one)
+    app.importer("upsert", into="people", row=Customer, key=["email"])
+    scope = {name: [found.scope(company) for company in (None, "a", "main")] for name, found in app.importers.items()}
+
+    assert len(set(scope["all"])) == 1
+    assert scope["all"] == scope["same"]
+    assert scope["own"][0] == scope["own"][2] != scope["own"][1]
+    assert scope["upsert"] == [None, None, None]
+
+
+# -- hooks -----------------------------------------------------------------------------------------
+
+
+async def test_rows_are_split_by_the_key_that_they_have_after_parse(make_office: MakeOffice) -> None:
+    class Parsing(Importer):
+        async def prepare(self, run: Run) -> None:
+            run.values["prefix"] = "^x[0-9]+-"
+
+        def parse(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
+            return frame.with_columns(pl.col("email").str.replace(run.values["prefix"], ""))
+
+    office = await make_office(
+        lambda app: app.importer("customers", row=Customer, key=["email"], into="customers")(Parsing),
+        import_chunk_bytes=SMALL_BYTES,
+    )
+    record = await office.run(customers_csv([(f"x{n}-u{n % 10}@x.org", f"N{n}", "1") for n in range(500)]))
+
+    assert (record.total_chunks or 0) > 1
+    assert told(record) == (500, 10, 0, 0, 490, 0)
+    names = await office.table("SELECT email, name FROM customers")
+    assert dict(names) == {f"u{n % 10}@x.org": f"N{n}" for n in range(490, 500)}
+
+
+def test_a_field_cannot_be_called_as_the_number_of_the_row() -> None:
+    class Bad(BaseModel):
+        row: int
+
+    with pytest.raises(SettingsError, match="'row'"):
+        Rowlock("sqlite:///nowhere.db").importer("bad", row=Bad, into="bad", mode="insert")
+
+
+# -- dry runs --------------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_of_a_first_import_creates_no_table(office: Office) -> None:
+    record = await office.run(people(3), dry_run=True)
+
+    assert told(record) == (3, 3, 0, 0, 0, 0)
+    async with office.app.store.transaction() as transaction:
+        assert await transaction.table("customers") is None
+
+
+async def test_a_dry_run_of_replace_tells_what_replace_does(make_office: MakeOffice) -> None:
+    office = await make_office(declare(mode="replace"))
+    await office.run(people(2))
+    rehearsed = await office.run(people(3), dry_run=True)
+
+    assert await office.table("SELECT count(*) FROM customers") == [(2,)]
+    assert told(rehearsed) == told(await office.run(people(3))) == (3, 3, 0, 0, 0, 0)
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+class Pin(BaseModel):
+    code: str
+    pin: SecretStr
+
+
+async def test_secrets_are_in_no_error_and_no_sample(make_office: MakeOffice) -> None:
+    office = await make_office(lambda app: app.importer("odd", row=Pin, key=["code"], into="odd"))
+    await office.run("code,pin\na,CANARY1\n", "odd.csv", type="odd")
+    file = "code,pin\na,CANARY2\nb,CANARY3,too,many\nc,\n"
+    record = await office.run(file, "odd.csv", type="odd", dry_run=True)
+    desk = Desk(office.app, None)
+    shown = orjson.dumps(await desk.import_job(record.id), default=str)
+    exported = b"".join([part async for part in desk.import_errors_csv(record.id)])
+
+    assert record.counts.invalid == 2
+    assert b"[redacted]" in shown
+    assert b"CANARY" not in shown + exported
+
+
+# -- many of something -----------------------------------------------------------------------------
+
+
+async def test_errors_beyond_the_first_are_counted_but_not_kept(make_office: MakeOffice) -> None:
+    office = await make_office(import_chunk_bytes=SMALL_BYTES, import_errors_max=10)
+    record = await office.run(customers_csv([(f"bad{n}", "B", "1") for n in range(500)]))
+
+    assert record.error_count == 500
+    assert [row.row for row in await office.errors(record.id)] == list(range(2, 12))
+
+
+async def test_rows_of_one_key_name_a_few_of_each_other(make_office: MakeOffice) -> None:
+    office = await make_office(declare(duplicates="error"))
+    record = await office.run(customers_csv([("same@x.org", f"N{n}", "1") for n in range(500)]))
+    reasons = [error.reason for row in await office.errors(record.id) for error in row.errors]
+
+    assert len(reasons) == 500
+    assert reasons[0] == "row 3, 4, 5, 6, 7 and 494 more has the same key"
+
+
+async def test_a_file_with_more_text_than_expected_has_more_chunks(make_office: MakeOffice) -> None:
+    office = await make_office(import_chunk_bytes=20_000)
+    text = customers_csv([(f"{n}@x.org", "A" * 45, "1") for n in range(20_000)])
+    record = await office.run(gzip.compress(text.encode(), 9), "customers.csv.gz")
+
+    assert told(record) == (20_000, 20_000, 0, 0, 0, 0)
+    assert (record.total_chunks or 0) > len(text) / 20_000 / 10
+
+
+async def test_rows_without_their_key_are_spread(make_office: MakeOffice) -> None:
+    office = await make_office(import_chunk_bytes=SMALL_BYTES)
+    record = await office.run(customers_csv([("", f"N{n}", "1") for n in range(300)]))
+    sizes = [made.planned_rows for made in await office.app.store.chunks(record.id) if made.index >= 0]
+
+    assert told(record) == (300, 0, 0, 0, 0, 300)
+    assert len(sizes) > 1
+    assert max(sizes) < 200
+
+
+@pytest.mark.parametrize("file", ["E-mail,Name\na@x.org,A\nb@x.org,B\0,x,y\n", "E-mail,Name,No\0te\na@x.org,A,1\n"])
+async def test_a_nul_costs_no_file(office: Office, file: str) -> None:
+    record = await office.run(file)
+
+    assert record.status is ImportStatus.SUCCEEDED, record.error
+    assert record.counts.inserted == 1
+
+
+async def test_errors_of_unreadable_records_count_against_the_limit(make_office: MakeOffice) -> None:
+    office = await make_office(declare(errors_max=3))
+    record = await office.run("E-mail,Name\n" + "a@x.org,A,too,many\n" * 10)
+
+    assert (record.status, error_of(record)["code"]) == (ImportStatus.FAILED, "too_many_errors")
+
+
+async def test_a_staging_table_goes_with_the_files(make_office: MakeOffice) -> None:
+    office = await make_office(declare(policy="all_or_nothing", errors_max=3), keep_import_file_days=0.0)
+    record = await office.run(customers_csv([("bad", "B", "1") for _ in range(10)]))
+    assert record.status is ImportStatus.FAILED
+    await office.app.imports.sweep()
+    async with office.app.store.transaction() as transaction:
+        assert await transaction.table(f"rowlock_stage_{record.id.replace('-', '')}") is None
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+async def test_a_finish_job_that_nobody_planned_finishes_nothing(
+    make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = await make_office(declare(policy="all_or_nothing"), import_chunk_bytes=SMALL_BYTES)
+    load = chunk.load_chunk
+
+    async def not_yet(shop: Any, job: Any, record: Any, index: int) -> Any:
+        if index == 1:
+            raise Snooze(3_600)
+        return await load(shop, job, record, index)
+
+    monkeypatch.setattr(chunk, "load_chunk", not_yet)
+    import_id = await office.add(people(200), company_id="one")
+    await office.work()
+    forged = {"kind": "finish", "importJobId": import_id}
+    await Desk(office.app, "other").enqueue("rowlock.import", forged, queue=office.app.settings.import_queue)
+    await office.work()
+
+    assert (await office.app.imports.get(import_id)).status is ImportStatus.RUNNING
+    assert await office.table("SELECT count(*) FROM customers") == [(0,)]
+
+
+async def test_an_old_finish_job_that_is_retried_after_a_resume_does_nothing(make_office: MakeOffice) -> None:
+    broken = [True]
+
+    class Finishing(Importer):
+        async def finish(self, run: Run) -> None:
+            if broken:
+                raise Permanent("not yet")
+            await run.execute("INSERT INTO prepared VALUES ('finished')")
+
+    office = await make_office(
+        lambda app: app.importer("customers", row=Customer, key=["email"], into="customers")(Finishing)
+    )
+    await office.execute("CREATE TABLE prepared (id TEXT)")
+    record = await office.run(people(1))
+    assert record.status is ImportStatus.FAILED
+    (dead,) = (await office.app.jobs(status="failed")).jobs
+    broken.clear()
+    await office.app.imports.resume(record.id)
+    await office.app.retry(dead.id)
+    await office.work()
+
+    assert (await office.app.imports.get(record.id)).status is ImportStatus.SUCCEEDED
+    assert await office.table("SELECT * FROM prepared") == [("finished",)]
+
+
+async def test_an_attempt_that_was_superseded_does_not_end_a_resumed_import(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_id = await office.add(people(1))
+    plan, begun = Sandbox.plan, []
+
+    async def interrupted(self: Any, order: Any, seconds: float, note: Any) -> Any:
+        if not begun:
+            begun.append(True)
+            for job_id in await office.app.store.cancel_import(import_id) or ():  # the worker has not heard of it yet
+                await office.app.store.cancel(job_id)
+            await office.app.imports.resume(import_id)
+            await note(0.5)
+        return await plan(self, order, seconds, note)
+
+    monkeypatch.setattr(Sandbox, "plan", interrupted)
+    await office.work()
+    await office.app.imports.close()
+
+    record = await office.app.imports.get(import_id)
+    assert record.status is ImportStatus.SUCCEEDED, record.error
+
+
+async def test_a_failed_chunk_is_done_again_when_the_import_is_resumed_and_no_other(
+    make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = await make_office(import_chunk_bytes=SMALL_BYTES)
+    load, done = chunk.load_chunk, list[int]()
+
+    async def third_fails(shop: Any, job: Any, record: Any, index: int) -> Any:
+        if index == 2 and not done:
+            raise Permanent("out of order")
+        done.append(index) if broken == [] else None
+        return await load(shop, job, record, index)
+
+    broken = [True]
+    monkeypatch.setattr(chunk, "load_chunk", third_fails)
+    record = await office.run(people(300))
+    assert (record.status, error_of(record)["chunk"]) == (ImportStatus.FAILED, 2)
+    assert record.completed_chunks == (record.total_chunks or 0) - 1
+    broken.clear()
+    done.append(-1)
+    await office.app.imports.resume(record.id)
+    await office.work()
+
+    assert done == [-1, 2]
+    assert told(await office.app.imports.get(record.id)) == (300, 300, 0, 0, 0, 0)
+
+
+# -- the way in ------------------------------------------------------------------------------------
+
+
+async def test_the_same_request_twice_is_one_import(office: Office) -> None:
+    (office.folder / "in").mkdir()
+    (office.folder / "in" / "customers.csv").write_text(people(1))
+    import_id = uuid7()
+    for _ in range(2):
+        added = await Intake(office.app).receive_named("customers.csv", About(type="customers"), import_id)
+        assert added.record.id == import_id
+    await office.work()
+
+    assert (await office.app.imports.get(import_id)).status is ImportStatus.SUCCEEDED
+
+
+async def test_a_request_that_is_cut_off_after_the_commit_loses_no_file(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = office.app.store.add_import
+
+    async def late(new: Any, job: Any) -> Any:
+        await add(new, job)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(office.app.store, "add_import", late, raising=False)
+    with pytest.raises(asyncio.CancelledError):
+        await office.add(people(1))
+    await office.work()
+
+    (record,) = (await office.app.store.imports(type=None, company_id=None, status=None, limit=5)).imports
+    assert record.status is ImportStatus.SUCCEEDED, record.error
