@@ -17,12 +17,21 @@ DEFAULT_COMPANY = "default"
 Email = Annotated[
     str,
     StringConstraints(strip_whitespace=True, to_lower=True, max_length=254, pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"),
+    Field(description="an e-mail address"),
 ]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=1_000)]
-Code = Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True, max_length=32, pattern=r"^\S+$")]
+Code = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, to_upper=True, max_length=32, pattern=r"^\S+$"),
+    Field(description="a code: letters and digits without blanks"),
+]
 Unit = Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True, max_length=8)]
-Country = Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True, pattern=r"^[A-Za-z]{2}$")]
+Country = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, to_upper=True, pattern=r"^[A-Za-z]{2}$"),
+    Field(description="a country's code of two letters, such as US"),
+]
 Money = Annotated[Decimal, Field(max_digits=15, decimal_places=2)]
 Price = Annotated[Decimal, Field(max_digits=15, decimal_places=2, ge=0)]
 Quantity = Annotated[Decimal, Field(max_digits=15, decimal_places=3)]

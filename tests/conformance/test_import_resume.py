@@ -31,7 +31,6 @@ from conformance.import_builders import (
     queued,
     standing,
     started,
-    with_errors,
 )
 from conformance.test_wake import ANY, listening
 from rowlock.clock import FakeClock

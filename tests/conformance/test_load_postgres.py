@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -259,9 +260,96 @@ async def test_an_index_of_another_collation_is_no_key(store: Store) -> None:
         await put(store, replace(values(Kind.TEXT, table), key=["v"]), (1, "x"))
 
 
+@pytest.mark.parametrize(("digits", "places"), [(12, None), (None, 2), (None, None), (12, 2)])
+async def test_a_created_column_rounds_no_decimal(store: Store, digits: int | None, places: int | None) -> None:
+    columns = [Column("id", Kind.INTEGER), Column("v", Kind.DECIMAL, digits=digits, places=places)]
+    load = Load(new_name(), columns, ["id"], Mode.UPSERT)
+    await create(store, load)
+    await put(store, load, (1, "12.75"))
+    ((_, kept),) = await held(store, load)
+    assert str(kept) == "12.75"
+
+
+@pytest.mark.parametrize("type", ["timestamp", "timestamptz", "timestamp(0)", "date", "text"])
+async def test_a_merge_makes_of_moments_what_a_load_makes_whatever_the_session_thinks(store: Store, type: str) -> None:
+    load = values(Kind.DATETIME, new_name())
+    await run(store, f"CREATE TABLE {load.table} (id int PRIMARY KEY, v {type})")
+    staged = f"{load.table}_staged"
+    columns = [*load.columns, Column("row", Kind.INTEGER)]
+    late = datetime(2026, 7, 1, 2, tzinfo=UTC)  # in New York it is still the day before
+    async with store.transaction() as transaction:
+        await transaction.execute("SET LOCAL timezone = 'America/New_York'; SET LOCAL datestyle = 'SQL, DMY'")
+        await transaction.create_table(staged, columns, [])
+        await transaction.load(Load(staged, columns, [], Mode.INSERT), frame(load.columns, [(1, late), (2, MOMENT)]))
+        assert counts(await transaction.merge(load, staged)) == (2, 0, 0, 0)
+        assert counts(await transaction.load(load, frame(load.columns, [(1, late), (2, MOMENT)]))) == (0, 0, 2, 0)
+        settings = [(await transaction.fetch(f"SHOW {name}"))[0][0] for name in ("timezone", "datestyle")]
+        await transaction.execute("SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'")
+        ((kept,),) = await transaction.fetch(f"SELECT v::text FROM {load.table} WHERE id = 1")
+    assert kept.startswith("2026-07-01" if type == "date" else "2026-07-01 02:00:00")
+    assert settings == ["America/New_York", "SQL, DMY"]
+
+
+async def test_a_wipe_rounds_as_the_column_does_and_cuts_nothing_off(store: Store) -> None:
+    table = new_name()
+    await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, n numeric(5, 1), t varchar(3), j json)")
+    await run(store, f"INSERT INTO {table} VALUES (1, 2.3, 'abc', '{{\"a\": 1}}')")
+    async with store.transaction() as transaction:
+        assert await transaction.wipe(table, {"t": "abcd"}) == 0
+        assert await transaction.wipe(table, {"n": "2.26", "t": "abc", "j": {"a": 1}}) == 1
+
+
+async def test_errors_do_not_repeat_the_values_of_rows(store: Store) -> None:
+    """Not even in the stack, where the driver's error stands behind ours."""
+    table = new_name()
+    await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, v text UNIQUE)")
+    await run(
+        store, f"CREATE TABLE {table}_of (v text REFERENCES {table} (v)); INSERT INTO {table} VALUES (1, 'hunter2')"
+    )
+    await run(store, f"INSERT INTO {table}_of VALUES ('hunter2')")
+    try:
+        with pytest.raises(StoreError, match="violates foreign key") as caught:
+            async with store.transaction() as transaction:
+                await transaction.wipe(table, {})
+        assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    finally:
+        await run(store, f"DROP TABLE {table}_of")
+
+
+async def test_a_column_tells_whether_it_takes_texts_that_differ_for_equal(store: Store) -> None:
+    await run(store, "DROP COLLATION IF EXISTS loose CASCADE")
+    # By its mark alone: a server that is built without ICU makes no such collation.
+    await run(store, 'CREATE COLLATION loose FROM "C"')
+    await run(store, "UPDATE pg_collation SET collisdeterministic = FALSE WHERE collname = 'loose'")
+    await run(store, "DROP DOMAIN IF EXISTS mail CASCADE; CREATE DOMAIN mail AS text COLLATE loose")
+    table = new_name()
+    await run(store, f'CREATE TABLE {table} (a text, b text COLLATE "C", c text COLLATE loose, d mail, e int)')
+    async with store.transaction() as transaction:
+        found = await transaction.table(table)
+    assert found is not None
+    assert [column.name for column in found.columns if column.folds] == ["c", "d"]
+    await run(store, "DROP COLLATION loose CASCADE")
+
+
 async def _until_someone_waits(rig: PostgresRig) -> None:
     async with asyncio.timeout(20):
         async with await psycopg.AsyncConnection.connect(rig.url, autocommit=True) as watch:
             asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
             while (await (await watch.execute(asked)).fetchone()) == (0,):
                 await asyncio.sleep(0)
+
+
+async def test_to_find_the_rows_to_blame_costs_little_more_than_a_message_for_each_row(store: Store) -> None:
+    load = values(Kind.INTEGER, new_name())
+    await run(store, f"CREATE TABLE {load.table} (id int PRIMARY KEY, v int CHECK (v > 0))")
+    rows = frame(load.columns, [(n, 0 if n % 10 == 3 else 1) for n in range(2_000)])
+    messages = 0
+
+    def count(_: Any) -> None:
+        nonlocal messages
+        messages += 1
+
+    async with store.transaction() as transaction:
+        with transaction.connection.query_logger(count):
+            assert counts(await transaction.load(load, rows)) == (1_800, 0, 0, 200)
+    assert 2_000 < messages < 2_600

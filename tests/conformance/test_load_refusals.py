@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -108,3 +109,77 @@ async def test_values_are_not_repeated_in_reasons(store: Store, load: Load) -> N
     await put(store, load, (1, 20, "hunter2"))
     loaded = await put(store, load, (2, 20, "hunter2"), (3, 13, "hunter3"), (4, None, "hunter4"))
     assert not any("hunter" in refused.reason for refused in loaded.refused)
+
+
+@pytest.fixture
+async def pets(store: Store, load: Load) -> AsyncIterator[Load]:
+    """A table whose rows refer to those of another, and to each other."""
+    await put(store, load, (1, 20, None))
+    table = new_name("pets")
+    await run(
+        store,
+        f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, owner INTEGER REFERENCES {load.table},"
+        f" mother INTEGER REFERENCES {table})",
+    )
+    columns = [Column(name, Kind.INTEGER, nullable=name != "id") for name in ("id", "owner", "mother")]
+    yield Load(table, columns, ["id"], Mode.UPSERT)
+    await run(store, f"DROP TABLE {table}")
+
+
+@pytest.mark.parametrize("way", MODES)
+async def test_a_row_that_refers_to_nothing_is_refused(store: Store, pets: Load, way: dict[str, Any]) -> None:
+    loaded = await put(store, replace(pets, **way), (1, 1, None), (2, 99, None), (3, None, 1))
+    assert counts(loaded) == (2, 0, 0, 1)
+    assert codes(loaded) == [(FIRST_ROW + 1, "foreign_key")]
+    assert [row[0] for row in await held(store, pets)] == [1, 3]
+
+
+@pytest.mark.parametrize("way", MODES)
+async def test_rows_of_one_load_may_refer_to_each_other_in_any_order(
+    store: Store, pets: Load, way: dict[str, Any]
+) -> None:
+    assert counts(await put(store, replace(pets, **way), (1, 1, 3), (2, 1, 1), (3, 1, None))) == (3, 0, 0, 0)
+
+
+@pytest.mark.parametrize("way", MODES)
+async def test_a_row_that_refers_to_nothing_is_refused_even_where_the_rule_waits_for_the_commit(
+    store: Store, load: Load, way: dict[str, Any]
+) -> None:
+    await put(store, load, (1, 20, None))
+    table = new_name("late")
+    rule = f"REFERENCES {load.table} DEFERRABLE INITIALLY DEFERRED"
+    await run(store, f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, owner INTEGER {rule})")
+    late = Load(table, [Column("id", Kind.INTEGER), Column("owner", Kind.INTEGER)], ["id"], Mode.UPSERT)
+    try:
+        loaded = await put(store, replace(late, **way), (1, 1), (2, 99), (3, 1))
+        assert counts(loaded) == (2, 0, 0, 1)
+        assert codes(loaded) == [(FIRST_ROW + 1, "foreign_key")]
+        assert [row[0] for row in await held(store, late)] == [1, 3]
+    finally:
+        await run(store, f"DROP TABLE {table}")
+
+
+async def test_a_thousand_refused_rows_are_told_apart(store: Store, load: Load) -> None:
+    rows = [(n, 1 if n % 3 == 0 else 20, None) for n in range(3_600)]
+    loaded = await put(store, load, *rows)
+    assert counts(loaded) == (2_400, 0, 0, 1_200)
+    assert [refused.row - FIRST_ROW for refused in loaded.refused] == list(range(0, 3_600, 3))
+    assert len(await held(store, load)) == 2_400
+
+
+async def test_updates_that_are_refused_are_told_apart_however_many(store: Store, load: Load) -> None:
+    await put(store, load, *((n, 20, f"m{n}") for n in range(300)))
+    rows = [(n, 1 if n % 7 == 0 else 30, f"m{n}") for n in range(299)] + [(299, 30, "m5"), (300, 30, "m6")]
+    loaded = await put(store, load, *rows)
+    assert counts(loaded) == (0, 256, 0, 45)
+    assert {refused.row - FIRST_ROW for refused in loaded.refused} == {*range(0, 299, 7), 299, 300}
+    assert codes(loaded)[-2:] == [(FIRST_ROW + 299, "unique"), (FIRST_ROW + 300, "unique")]
+
+
+async def test_keys_that_exist_and_rows_that_are_refused_are_told_apart(store: Store, load: Load) -> None:
+    await put(store, load, *((n, 20, None) for n in range(0, 200, 2)))
+    rows = [(n, 1 if n % 5 == 0 else 20, None) for n in range(200)]
+    loaded = await put(store, replace(load, mode=Mode.INSERT), *rows)
+    expected = [(n + FIRST_ROW, "key_exists" if n % 2 == 0 else "check") for n in range(200) if not n % 2 or not n % 5]
+    assert codes(loaded) == expected
+    assert counts(loaded) == (80, 0, 0, 120)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from datetime import date
 from typing import Any
 
 import orjson
@@ -351,3 +352,58 @@ async def test_a_request_that_is_cut_off_after_the_commit_loses_no_file(
 
     (record,) = (await office.app.store.imports(type=None, company_id=None, status=None, limit=5)).imports
     assert record.status is ImportStatus.SUCCEEDED, record.error
+
+
+# -- what the file does not say --------------------------------------------------------------------
+
+
+async def test_columns_that_the_file_lacks_stay_as_they_are(office: Office) -> None:
+    await office.run(customers_csv([("a@x.org", "Ann", "12.50"), ("b@x.org", "Bob", "1")]))
+    record = await office.run("E-mail,Name\na@x.org,Anne\nb@x.org,Bob\nc@x.org,Cid\n")
+
+    assert told(record) == (3, 1, 1, 1, 0, 0)
+    assert await office.table() == [
+        ("a@x.org", "Anne", "12.50"),
+        ("b@x.org", "Bob", "1.00"),
+        ("c@x.org", "Cid", "0.00"),
+    ]
+
+
+async def test_a_report_that_was_mended_comes_back_as_it_was_written(make_office: MakeOffice) -> None:
+    office = await make_office()
+    first = await office.run(customers_csv([("a@x.org", "=Ann", "x"), ("b@x.org", "-Bob", "1")]))
+    exported = b"".join([part async for part in Desk(office.app, None).import_errors_csv(first.id)]).decode("utf-8-sig")
+    assert "'=Ann" in exported
+    again = await office.run(exported.replace(",x,", ",7,"))
+
+    print(exported, await office.errors(again.id))
+    assert told(again) == (1, 1, 0, 0, 0, 0)
+    assert await office.table("SELECT name FROM customers ORDER BY email") == [("=Ann",), ("-Bob",)]
+
+
+async def test_a_year_that_python_lacks_costs_its_row_only(make_office: MakeOffice) -> None:
+    class Dated(BaseModel):
+        code: SecretStr
+        value: date
+
+    office = await make_office(lambda app: app.importer("odd", row=Dated, into="odd", mode="insert"))
+    record = await office.run("code,value\na,0000-01-01\nb,2026-01-01\n", "odd.csv", type="odd")
+
+    assert told(record) == (2, 1, 0, 0, 0, 1)
+
+
+async def test_it_stops_before_the_rows_of_a_chunk_with_too_many_errors_are_loaded(make_office: MakeOffice) -> None:
+    office = await make_office(declare(errors_max=5))
+    record = await office.run(customers_csv([("a@x.org", "Ann", "1"), *(("bad", "B", "1") for _ in range(20))]))
+
+    assert (record.status, error_of(record)["code"]) == (ImportStatus.FAILED, "too_many_errors")
+    assert error_of(record)["errors"][0]["row"] == 3
+    assert await office.table() == []
+
+
+async def test_an_import_type_may_have_a_queue_of_its_own(make_office: MakeOffice) -> None:
+    office = await make_office(declare(queue="special"))
+    record = await office.run(people(1))
+
+    assert record.status is ImportStatus.SUCCEEDED
+    assert "special" in office.app.engine.queues()

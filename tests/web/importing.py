@@ -90,7 +90,7 @@ async def half_done(site: Site, import_id: str) -> None:
     groups = [ErrorGroup("E-mail", "email", 1), ErrorGroup("E-mail", "missing", 1), ErrorGroup("Name", "too_long", 1)]
     async with store.transaction() as transaction:
         assert await transaction.plan_import(
-            import_id, Plan([PlannedChunk(jobs[0], 3), PlannedChunk(jobs[1], 2)], meta)
+            import_id, Plan([PlannedChunk(jobs[0], 3), PlannedChunk(jobs[1], 2)], meta), job_id=import_id
         )
     async with store.transaction() as transaction:
         counts = Counts(rows=3, inserted=1, invalid=2)

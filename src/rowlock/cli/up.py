@@ -109,10 +109,11 @@ async def _running(
 ) -> dict[str, Any]:
     """What runs, on which database, and what to do first."""
     from rowlock.cli.worker import checked_queues
+    from rowlock.imports.importer import IMPORT_JOB
 
     queues = await checked_queues(app, name, ())
-    types = sorted(declared.name for declared in app.registry)
-    first = "healthPing" if "healthPing" in types else types[0]
+    types = sorted(declared.name for declared in app.registry if declared.name != IMPORT_JOB)
+    first = "healthPing" if "healthPing" in types else next(iter(types), None)
     elsewhere = "" if database is None else f" --database {app.store.url}"
     other = "" if name == options.APP_DEFAULT else f" --app {name}"
     return {
@@ -123,7 +124,8 @@ async def _running(
         "applied": applied,
         "queues": list(queues),
         "processes": processes or app.settings.processes,
-        "enqueue": f"rowlock enqueue {first}{other}{elsewhere}",
+        "imports": sorted(app.importers),
+        "enqueue": first and f"rowlock enqueue {first}{other}{elsewhere}",
         "look": f"rowlock jobs list{other}{elsewhere}",
     }
 
@@ -137,6 +139,7 @@ def _announce(told: dict[str, Any], app: Rowlock, out: Output) -> None:
     out.fields(
         {
             "application": f"{told['app']}: {', '.join(told['types'])}",
+            "imports": ", ".join(told["imports"]) or None,
             "database": told["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
             "workers": f"{count} process{'es' if count > 1 else ''} on {slots}",
             "api": told.get("url"),

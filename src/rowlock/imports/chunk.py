@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _BUSY_SECONDS = 2.0
+_SHOWN_MAX = 100
 
 
 class ImportOver(Exception):
@@ -42,6 +43,8 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
         raise Permanent(f"no importer {record.type!r} is declared in this application")
     work = ChunkWork(shop, declared, record, index)
     frame = await work.rows()
+    if declared.errors_max is not None and record.error_count + work.ledger.errors > declared.errors_max:
+        return await _stop(job, declared, record, work.ledger)
     with suppress(ImportOver):
         async with begun(job) as tx:
             loaded = await work.load(frame, tx.store)
@@ -53,6 +56,20 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
         shop.log.info("import.chunk", id=record.id, chunk=index, **work.ledger.told)
         return {}
     return {"skipped": "the import is over, or another attempt has done this chunk"}
+
+
+async def _stop(job: Job, declared: ImportType, record: ImportRecord, ledger: Ledger) -> dict[str, Any]:
+    """End an import that has more errors than it may, before the rows of this chunk are loaded."""
+    count = record.error_count + ledger.errors
+    message = f"stopped after {count:,} errors; at most {declared.errors_max:,} are allowed"
+    error = {"code": "too_many_errors", "message": message, "errors": ledger.first_errors(_SHOWN_MAX)}
+    async with begun(job) as tx:
+        told = orjson.dumps(error).decode()
+        await tx.store.end_import(
+            record.id, ImportStatus.FAILED, message=message, error=told, result=None, job_id=job.id
+        )
+        tx.result = {"stopped": message}
+    return {}
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ def _mismatches(declared: ImportType, table: FoundTable) -> list[str]:
         if found.name not in filled and not found.nullable and not found.has_default
     ]
     if declared.key and frozenset(declared.key) not in table.keys:
-        wrong.append(f"it has no unique index on ({', '.join(declared.key)}), the key: create one")
+        wrong.append(f"it has no unique index on ({', '.join(declared.key)}): create one, rows are told apart by it")
     folded = {field.name for field in declared.fields if field.lower or field.upper}
     wrong += [
         f"key column {name!r} takes texts for equal that differ in letter case: let the model lower-case it "

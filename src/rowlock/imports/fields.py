@@ -53,6 +53,7 @@ class Field:
     factory: bool = False  # the default is made anew for each row
     default: str | None = None  # otherwise: the default as text
     secret: bool = False
+    what: str | None = None  # what its values are, in plain words: "an e-mail address"
     formats: Formats = _DEFAULT
 
 
@@ -118,6 +119,7 @@ def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
         factory=shape.factory,
         default=_default(shape),
         secret=_secret(info),
+        what=info.description,
         formats=formats,
     )
 

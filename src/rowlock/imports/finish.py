@@ -93,7 +93,9 @@ async def _end(
     extra = None if run.dry_run else await declared.importer.finish(run)
     result = _told(counts) | ({"finish": dict(extra)} if isinstance(extra, Mapping) else {})
     if run.dry_run:
-        result |= {"dryRun": True} | preview
+        result |= {"dryRun": True, "wouldFail": _would_fail(counts, declared)} | preview
+        if "wouldDelete" in meta:
+            result["wouldDelete"] = meta["wouldDelete"]
     text = orjson.dumps(result, default=str).decode()
     message = _summary(counts, run, declared)
     if not await tx.end_import(held.id, ImportStatus.SUCCEEDED, message=message, error=None, result=text):
@@ -165,8 +167,12 @@ def _told(counts: Counts) -> dict[str, Any]:
     }
 
 
+def _would_fail(counts: Counts, declared: ImportType) -> bool:
+    return declared.policy is Policy.ALL_OR_NOTHING and counts.invalid > 0
+
+
 def _summary(counts: Counts, run: Run, declared: ImportType) -> str:
-    if run.dry_run and declared.policy is Policy.ALL_OR_NOTHING and counts.invalid:
+    if run.dry_run and _would_fail(counts, declared):
         return f"{counts.rows:,} rows: nothing would be loaded, because {counts.invalid:,} are bad"
     would = "would be " if run.dry_run else ""
     parts = [f"{counts.inserted:,} inserted", f"{counts.updated:,} updated", f"{counts.unchanged:,} unchanged"]

@@ -58,6 +58,10 @@ class Imports:
 
         return decorate
 
+    def queues(self, default: str) -> set[str]:
+        """The queues that imports are on; this one where a type names none."""
+        return {declared.queue or default for declared in self.types.values()}
+
     @property
     def shop(self) -> Workshop:
         """What the jobs share, for the running event loop."""

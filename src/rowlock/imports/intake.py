@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rowlock.errors import BadPayload, DuplicateImport, StoreError, UnknownImportType
+from rowlock.errors import BadPayload, DuplicateImport, FileRefused, StoreError, UnknownImportType
 from rowlock.ids import uuid7
 from rowlock.imports import folder, manifest, upload
 from rowlock.imports.importer import ImportType
@@ -136,6 +136,10 @@ class Intake:
             whose = f"{listed.file}, entry {entry.name!r}: " if entry is not None and not about.type else ""
             raise UnknownImportType(
                 f"{whose}no importer is called {name!r}; known types: {_names(known)}{_nearest(name, known)}"
+            )
+        if known[name].company and not (about.company_id or known[name].importer.default_company):
+            raise FileRefused(
+                f"imports of {name!r} belong to a company: name it (companyId, --company)", code="company_required"
             )
         listed_sheet = entry.sheet if entry is not None and entry.type == name else None
         return known[name], about.sheet or listed_sheet

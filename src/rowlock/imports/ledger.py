@@ -13,6 +13,7 @@ from rowlock.errors import ImportFault
 from rowlock.imports.checking.checkers import checker
 from rowlock.imports.importer import Duplicates, ImportType
 from rowlock.imports.order import REDACTED
+from rowlock.imports.report import ADDED, as_written
 from rowlock.imports.run import Run
 from rowlock.imports.source import ROW
 from rowlock.storage.imports import ChunkResult, Counts, ErrorGroup, ErrorRow, RowError
@@ -48,12 +49,20 @@ class Ledger:
         from rowlock.imports.split import named_cells
 
         self._cells = cells
+        if [name.casefold() for name in self.meta["header"][-len(ADDED) :]] == list(ADDED):
+            texts = [f"c{index}" for index in range(len(self.meta["header"]))]
+            cells = cells.with_columns(as_written(texts))
         return named_cells(cells, self.meta["columns"], self.meta["typed"])
 
     def check(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows that are valid, converted."""
+        import polars as pl
+
         checked = checker(self._declared).check(
-            frame, self._headers, typed=self.meta["typed"], errors_max=self._errors_max
+            frame.with_columns(pl.col(pl.String).fill_null("")),
+            self._headers,
+            typed=self.meta["typed"],
+            errors_max=self._errors_max,
         )
         self._groups.update(checked.groups)
         self._errors += checked.errors
@@ -168,6 +177,16 @@ class Ledger:
         notes = {"changed": loaded.changed, "sample": sample} if loaded.changed is not None else {}
         groups = [ErrorGroup(column, code, count) for (column, code), count in self._groups.items()]
         return ChunkResult(counts, groups, self._error_rows(), orjson.dumps(notes, default=str).decode())
+
+    @property
+    def errors(self) -> int:
+        """How many errors there are so far."""
+        return sum(self._groups.values())
+
+    def first_errors(self, most: int) -> list[dict[str, Any]]:
+        """The first errors, as people are told of them."""
+        first = sorted(self._errors, key=lambda error: error.row)[:most]
+        return [{"row": e.row, "column": e.column, "code": e.code, "reason": e.reason, "value": e.value} for e in first]
 
     def _shown(self, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """A row as people may see it: without secrets, and no cell longer than fits on a line."""

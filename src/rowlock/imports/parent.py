@@ -54,7 +54,7 @@ async def plan_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[st
     except ImportFault as refused:
         async with begun(job) as tx:
             more = getattr(refused, "more", {})
-            error = {"code": refused.code, "message": str(refused), **more}
+            error = {**more, "code": refused.code, "message": str(refused)}
             await tx.store.end_import(
                 record.id,
                 ImportStatus.FAILED,
@@ -136,8 +136,9 @@ async def _record(
     run.direct = direct
     count = len(found.chunks)
     staged = None
+    wiped = None
     if run.dry_run:
-        await _try_prepare(run, shop.engine.store)
+        wiped = await _try_prepare(run, shop.engine.store)
     async with begun(job) as tx:
         if not run.dry_run:
             if declared.create and await tx.store.table(declared.into) is None:
@@ -152,6 +153,8 @@ async def _record(
                 await tx.store.wipe(declared.into, run.fixed)
         run.check()
         meta = _meta(declared, found, folder) | {"values": run.values, "direct": direct, "staged": staged}
+        if wiped is not None:
+            meta["wouldDelete"] = wiped
         jobs = [shop.jobs.chunk(declared, record.id, record.company_id, i, count, folder) for i in range(count)]
         planned = [PlannedChunk(new, chunk.rows) for new, chunk in zip(jobs, found.chunks, strict=True)]
         secret = any(field.secret for field in declared.fields)
@@ -165,15 +168,20 @@ async def _record(
     return {}
 
 
-async def _try_prepare(run: Run, store: Store) -> None:
-    """Find out what `prepare` hands to the chunks, and undo what it wrote."""
+async def _try_prepare(run: Run, store: Store) -> int | None:
+    """Find out what `prepare` hands to the chunks, and how many rows a replace would wipe; undo all of it."""
+    wiped = None
     with suppress(_Undone):
         async with store.transaction() as transaction:
             run._transaction = transaction
             assert run._declared is not None
-            await run._declared.importer.prepare(run)
+            declared = run._declared
+            await declared.importer.prepare(run)
+            if run.dry_run and declared.mode is Mode.REPLACE and await transaction.table(declared.into) is not None:
+                wiped = await transaction.wipe(declared.into, run.fixed)
             raise _Undone
     run._transaction = None
+    return wiped
 
 
 class _Undone(Exception):

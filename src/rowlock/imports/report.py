@@ -6,12 +6,17 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rowlock.storage.imports import ErrorPage, ErrorRow
 
+if TYPE_CHECKING:
+    import polars as pl
+
 _BOM = "\ufeff"  # without it Excel takes UTF-8 for something else
 _PAGE_ROWS = 500
-_ADDED = ("row", "column", "reason")
+ADDED = ("row", "column", "reason")
+"""What a report has behind the columns of the file."""
 
 # A program may skip these before it looks at what a cell is: spaces, quotes, and what is not seen at all.
 _SKIPPED = r"[\s\x00-\x1f'\"\u2018\u2019\u201c\u201d\u00a0\u200b-\u200f\u2060\ufeff]*"
@@ -25,6 +30,13 @@ def inert(cell: str) -> str:
     """The cell as text that no spreadsheet program takes for a formula: an apostrophe stands before what might be."""
     cell = _INSIDE.sub("'", cell)
     return f"'{cell}" if _AT_START.match(cell) else cell
+
+
+def as_written(columns: Sequence[str]) -> pl.Expr:
+    """The cells of a report that was mended and comes back, without the apostrophes that `inert` has put there."""
+    import polars as pl
+
+    return pl.col(columns).str.replace(rf"^'({_SKIPPED}{_FORMULA})", "${1}")
 
 
 async def errors_csv(header: Sequence[str], page: Callable[[int, int], Awaitable[ErrorPage]]) -> AsyncIterator[bytes]:
@@ -67,4 +79,4 @@ def _line(cells: Sequence[str]) -> str:
 def _added(header: Sequence[str]) -> list[str]:
     """The names of our columns, which must not be those of the user's: the corrected file may be imported again."""
     taken = {name.strip().casefold() for name in header}
-    return [name if name not in taken else f"import {name}" for name in _ADDED]
+    return [name if name not in taken else f"import {name}" for name in ADDED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ class Run:
     chunk: int | None = None
     rejected: list[RowError] = field(default_factory=list)
     direct: bool = False
+    absent: frozenset[str] = frozenset()  # fields that the file has no column for
     _declared: ImportType | None = None
     _store: Store | None = None
     _transaction: StoreTransaction | None = None
@@ -65,7 +66,7 @@ class Run:
         """Put rows into the importer's table, as it is declared; in a dry run, see what would happen."""
         assert self._declared is not None
         assert self._transaction is not None
-        load = self.how
+        load = replace(self.how, untouched=self._untouched(frame))
         if frame.is_empty():
             return Loaded()
         if self.into is not None:
@@ -86,10 +87,23 @@ class Run:
             declared.columns,
             declared.key,
             declared.mode,
+            untouched=self._untouched(None),
             unwatched=declared.provenance or (),
             direct=self.direct or declared.mode is Mode.REPLACE,
             sample=SAMPLE_ROWS if self.dry_run else 0,
         )
+
+    def _untouched(self, frame: pl.DataFrame | None) -> list[str]:
+        """Columns that the file says nothing about: rows that exist keep what they have there, unless a hook has made
+        values for them."""
+        assert self._declared is not None
+        made = self._declared.importer.hooked
+        return [
+            column.name
+            for column in self._declared.columns
+            if column.name in self.absent
+            and (not made or (frame is not None and frame[column.name].null_count() == frame.height))
+        ]
 
     def check(self) -> None:
         """Raise where the chunks of this import would."""
@@ -137,6 +151,7 @@ def run_of(record: ImportRecord, declared: ImportType, store: Store, **more: Any
         bool(options.get("dryRun")),
         dict(meta.get("values", {})),
         direct=bool(meta.get("direct")),
+        absent=frozenset(field.name for field in declared.fields) - set(meta.get("columns", {})),
         _declared=declared,
         _store=store,
         **more,

@@ -181,6 +181,9 @@ class Store(ImportVerbs, Protocol):
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """A transaction on the store for a handler's own writes; rolled back when the block raises."""
 
+    def reading(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """A transaction that only looks: it waits for no writer, none waits for it, and what it would write fails."""
+
     # -- limits -----------------------------------------------------------------------------------
 
     async def define_limits(self, limits: Sequence[Limit]) -> None:

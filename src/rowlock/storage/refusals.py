@@ -14,12 +14,13 @@ class Refusals:
     def __init__(self, load: Load) -> None:
         self._load = load
         self.rows: list[Refused] = []
+        self._tried = 0
 
     def add(self, *more: Refused) -> None:
         self.rows.extend(more)
         # A key that is there already is looked up, not tried: there may be as many of these as there are rows.
-        tried = sum(refused.code != KEY_EXISTS for refused in self.rows)
-        if tried > self._load.refused_max:
+        self._tried += sum(refused.code != KEY_EXISTS for refused in more)
+        if self._tried > self._load.refused_max:
             first = next(refused for refused in self.rows if refused.code != KEY_EXISTS)
             raise ImportFault(
                 f"{self._load.table} refused more than {self._load.refused_max} rows; the first was"

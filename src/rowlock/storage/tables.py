@@ -73,6 +73,7 @@ class Load:
     columns: Sequence[Column]
     key: Sequence[str]  # empty: rows have none, and each is inserted
     mode: Mode
+    untouched: Sequence[str] = ()  # columns that are written when a row is inserted, and never updated
     unwatched: Sequence[str] = ()  # columns that are written, but by themselves make no row differ (provenance)
     direct: bool = False  # likely no key of these rows exists: try the short way first
     sample: int = 0  # keep so many rows before and after; for a dry run

@@ -55,6 +55,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "file_empty": Kind(422, "The file is empty."),
     "file_encrypted": Kind(422, "The file is protected with a password."),
     "file_damaged": Kind(422, "The file is damaged."),
+    "company_required": Kind(422, "Imports of this type belong to a company."),
     "file_refused": Kind(422, "The file cannot be imported."),
     "unknown_import_type": Kind(422, "No importer has this name, or none was named."),
     "unknown_job_type": Kind(422, "No handler is registered for this job type."),

@@ -98,7 +98,8 @@ class Checker:
         for field in fields:
             bad = bad | converted[field.name].bad
         doubts = bad.to_list()
-        columns = [_python_values(field, converted[field.name].values, doubts) for field in fields]
+        # A value in doubt may be one that Python cannot hold: the year 0.
+        columns = [_python_values(field, converted[field.name].values.set(bad, None), doubts) for field in fields]
         rows = zip(*columns, strict=True) if columns else repeat((), frame.height)
         for doubtful, values in zip(doubts, rows, strict=True):
             yield (

@@ -54,7 +54,8 @@ def coerce(field: Field, text: str, cell: CellKind = CellKind.TEXT) -> Any:
     if cell is CellKind.FORMULA:
         raise BadCell("no_value", "is a formula without a value: open the file in a spreadsheet program and save it")
     if "\x00" in text or "\ufffd" in text:
-        raise BadCell("bad_text", "has characters that were damaged before: save the file as UTF-8 and try again")
+        what = "a NUL, which no text has" if "\x00" in text else "signs of damage (\ufffd) where letters were"
+        raise BadCell("bad_text", f"has {what}: type the cell again, or save the file as UTF-8")
     if field.formats.strip:
         text = text.strip(BLANKS)
     if not text or text in field.formats.blank_words:

@@ -86,6 +86,8 @@ class Judge:
             where = error["loc"]
             field = self._by_name.get(str(where[0])) if where else None
             code, reason = of_pydantic(error, secret=field is not None and field.secret)
+            if code == "bad_format" and field is not None and field.what:
+                reason = f"is not {field.what}"
             inside = ".".join(str(part) for part in where[1:]) if field else ""
             told = f"{reason} (at {inside})" if inside else reason
             yield field.name if field else None, Problem(field, code, told)

@@ -110,19 +110,22 @@ def _no_number(text: str, formats: Formats) -> BadCell:
         return BadCell("nan", "is not a number that can be stored: NaN and infinity are refused")
     other = "," if formats.decimal == "." else "."
     if re.fullmatch(rf"[+-]?[0-9]{{1,30}}{re.escape(other)}[0-9]{{1,30}}", text):
-        right = text.replace(other, formats.decimal)
         named = {",": "decimal comma", ".": "decimal point"}[other]
-        hint = f"write {right}, or declare the {named} for this import"
-        if re.fullmatch(rf"[+-]?[0-9]{{1,3}}{re.escape(other)}[0-9]{{3}}", text):
-            hint += f" (or {other!r} between thousands)"
+        hint = f"write {text.replace(other, formats.decimal)}; or this import must declare the {named}"
+        if re.fullmatch(rf"[+-]?[0-9]{{1,3}}{re.escape(other)}[0-9]{{3}}", text):  # a thousand, or one and a bit?
+            hint = f"write {text.replace(other, '')} or {text.replace(other, formats.decimal)}, whichever is meant"
         return BadCell("not_a_number", f"is not a number as this import writes them: {hint}")
     if re.fullmatch(r"[+-]?[0-9]{1,3}(?:([,.' \u00a0\u2009\u202f\u2019_])[0-9]{3})+(?:[.,][0-9]{1,30})?", text):
+        point = {".": "point", ",": "comma"}[formats.decimal]
         return BadCell(
             "not_a_number",
-            "is not a number as this import writes them: leave out the sign between thousands, or declare it",
+            f"is not a number as this import writes them: leave out the signs between thousands, and write a decimal "
+            f"{point} where there is a fraction",
         )
     if re.fullmatch(r"[+-]?[0-9.,]{1,40}[eE][+-]?[0-9]{1,6}", text):
         return BadCell("not_a_number", "is not a number in plain digits: write it without an exponent")
     if text.endswith("%"):
         return BadCell("not_a_number", "is not a number: write it without the percent sign")
+    if re.search(r"[0-9]", text) and re.search(r"[^0-9.,+\- ]", text):
+        return BadCell("not_a_number", "is not a number: write the digits alone, without currency, unit or brackets")
     return BadCell("not_a_number", "is not a number")

@@ -58,7 +58,10 @@ _PYDANTIC: dict[str, tuple[str, _Told]] = {
     "missing": ("required", lambda _: "must not be empty"),
     "string_too_long": ("too_long", lambda c: f"must have at most {c['max_length']} characters"),
     "string_too_short": ("too_short", lambda c: f"must have at least {c['min_length']} characters"),
-    "string_pattern_mismatch": ("bad_format", lambda c: f"does not have the form {c['pattern']}"),
+    "string_pattern_mismatch": (
+        "bad_format",
+        lambda c: f"is not written as it must be: it has to fit the pattern {c['pattern']}",
+    ),
     "greater_than_equal": ("out_of_range", _least("ge")),
     "greater_than": ("out_of_range", _least("gt")),
     "less_than_equal": ("out_of_range", _least("le")),
@@ -85,8 +88,8 @@ _PYDANTIC: dict[str, tuple[str, _Told]] = {
     "date_from_datetime_inexact": ("has_a_time", lambda _: "must be a date without a time"),
     "json_invalid": ("not_json", lambda _: "must be JSON"),
     "uuid_version": ("not_a_uuid", lambda c: f"must be a UUID of version {c['expected_version']}"),
-    "too_long": ("too_long", lambda c: f"must have at most {c['max_length']} items"),
-    "too_short": ("too_short", lambda c: f"must have at least {c['min_length']} items"),
+    "too_long": ("too_long", lambda c: f"must have at most {c['max_length']} characters"),
+    "too_short": ("too_short", lambda c: f"must have at least {c['min_length']} characters"),
 }
 _FAMILIES = {
     "int": ("not_an_integer", "must be a whole number"),

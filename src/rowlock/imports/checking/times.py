@@ -121,7 +121,7 @@ def _day(found: re.Match[str]) -> dt.date:
     try:
         return dt.date(year, month, day)
     except ValueError:
-        raise BadCell("not_a_date", "is not a date: there is no such day") from None
+        raise BadCell("not_a_date", "is not a date: there is no such day; write it as 2026-01-31") from None
 
 
 def _time(found: re.Match[str]) -> dt.time:
@@ -144,9 +144,7 @@ def _serial(text: str) -> tuple[dt.date, int]:
 
 def _no_date(text: str, formats: Formats, code: str, what: str) -> BadCell:
     if re.fullmatch(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}", text) and "day_first" not in formats.dates:
-        return BadCell(
-            code, f"is not {what} as this import writes them: write 2026-01-31, or declare the order of dates"
-        )
+        return BadCell(code, f"is not {what} as this import writes them: write it as 2026-01-31")
     if re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]+)?", text):
-        return BadCell(code, f"is not {what} but a number: write 2026-01-31, or declare Excel serials for this import")
+        return BadCell(code, f"is not {what} but a number: write it as 2026-01-31")
     return BadCell(code, f"is not {what}: write 2026-01-31" + (" or 2026-01-31T14:30:00" if "time" in code else ""))

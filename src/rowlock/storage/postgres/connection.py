@@ -146,7 +146,7 @@ class Connections:
                     yield connection
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
+    async def transaction(self, *, looks: bool = False) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """A transaction around a block of the caller's, whose own errors keep their meaning."""
         if self._pool is None:
             await self.open()
@@ -154,7 +154,7 @@ class Connections:
         with own_words(self.url):
             connection = await self._pool.acquire(timeout=CONNECT_SECONDS)
         try:
-            transaction = connection.transaction()
+            transaction = connection.transaction(readonly=looks)
             with own_words(self.url):
                 await transaction.start()
             try:

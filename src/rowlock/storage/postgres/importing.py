@@ -227,6 +227,14 @@ class Importing:
         return [import_record(row) for row in await self._connections.fetch("import_records", ids)] if ids else []
 
 
+class _Said:
+    """What is said of a chunk, as the statements take it."""
+
+    def __init__(self, result: ChunkResult) -> None:
+        self.chunk = [*chunk_columns(result).values()]
+        self.errors = [list(column) for column in zip(*error_columns(result.errors), strict=True)]
+
+
 class ImportingTransaction:
     """What an import records in a transaction together with the end of its job."""
 
@@ -243,7 +251,7 @@ class ImportingTransaction:
                 return False
             rows = [chunk.rows for chunk in plan.chunks]
             await self.connection.fetch(SQL["add_chunks"], import_id, [job.id for job in jobs], rows)
-            await self._record("record_apart", import_id, -1, plan.refused, None)
+            await self._record("record_apart", import_id, -1, _Said(plan.refused), None)
             if jobs:
                 await enqueue_on(self.connection, jobs, now)
         return True
@@ -253,12 +261,13 @@ class ImportingTransaction:
     ) -> ChunkEnd | None:
         if not is_uuid(import_id):
             return None
+        said = _Said(result)  # before the lock: other chunks wait for it
         with own_words(self._url):
             if not (held := await self.connection.fetch(SQL["hold_import"], import_id)):
                 return None
             apart = planned_index(index, held[0][0]) == held[0][0]
             name = "record_apart" if apart else "record_chunk"
-            if not await self._record(name, import_id, index, result, job_id):
+            if not await self._record(name, import_id, index, said, job_id):
                 return None
             await self.connection.fetch(SQL["touch_import"], import_id, self._clock.now())
             ((status, *standing),) = await self.connection.fetch(SQL["import_standing"], import_id)
@@ -306,14 +315,14 @@ class ImportingTransaction:
                 await self.connection.fetch(SQL["hold_imports"], [import_id])
             return bool(await self.connection.fetch(SQL["end_import"], *asked))
 
-    async def _record(self, name: str, import_id: ImportId, index: int, result: ChunkResult, job_id: Any) -> bool:
+    async def _record(self, name: str, import_id: ImportId, index: int, said: _Said, job_id: Any) -> bool:
         """Put what is said of a chunk in place of what was said; False, and nothing else, if it is another job's."""
         if job_id is not None and not is_uuid(job_id):
             return False
-        asked = (import_id, index, *chunk_columns(result).values(), self._clock.now(), job_id)
+        asked = (import_id, index, *said.chunk, self._clock.now(), job_id)
         if not await self.connection.fetch(SQL[name], *asked):
             return False
         await self.connection.fetch(SQL["forget_chunk_errors"], import_id, index)
-        if rows := error_columns(result.errors):
-            await self.connection.fetch(SQL["add_chunk_errors"], import_id, index, *map(list, zip(*rows, strict=True)))
+        if said.errors:
+            await self.connection.fetch(SQL["add_chunk_errors"], import_id, index, *said.errors)
         return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -27,10 +28,16 @@ UNIQUE_TRIES = 3
 
 PARTS = 8
 ROW_BY_ROW = 64
-"""So many rows are not divided again: to try each costs one message, to divide them costs several for each culprit."""
+"""So many rows are not divided again: to try one costs a single message, to find it by dividing many."""
 
-Part = Callable[[str], Awaitable[tuple[int, list[Refused]]]]
-"""Does its work for the staged rows that a condition names; how many rows it wrote, and whose keys were there."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the work, for the staged rows that a condition names."""
+
+    prepare: Callable[[str], Awaitable[list[Refused]]]  # says whose keys are there
+    statement: Callable[[str], str]
+
 
 _SETTINGS = (
     "SELECT current_setting('enable_hashjoin'), current_setting('enable_mergejoin'), current_setting('work_mem')"
@@ -56,10 +63,12 @@ class Put:
         self.differs = {
             name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", shape.bases[name])
             for name in stage.names
-            if name not in {*load.key, *load.unwatched}
+            if name not in {*load.key, *load.unwatched, *load.untouched}
         }
         self._differs = " OR ".join(self.differs.values()) or "FALSE"
-        self._set = ", ".join(f"{quoted(name)} = s.{own[name]}" for name in stage.names if name not in load.key)
+        self._set = ", ".join(
+            f"{quoted(name)} = s.{own[name]}" for name in stage.names if name not in {*load.key, *load.untouched}
+        )
 
     @property
     def updates(self) -> bool:
@@ -70,9 +79,12 @@ class Put:
         span, before = self._stage.span, len(refusals.rows)
         async with self._looking_up():
             left = self._stage.rows - await self._drop_unchanged()
-            inserted = await self._tried(self._insert, 0, span, refusals) if left else 0
+            insert = Part(self._refuse_existing, self._insertion)
+            inserted = await self._tried(insert, 0, span, refusals) if left else 0
             left -= inserted + len(refusals.rows) - before
-            updated = await self._tried(self._update, 0, span, refusals) if left and self.updates else 0
+            update = Part(self._hold, self._update)
+            changes = left and self.updates and self.differs
+            updated = await self._tried(update, 0, span, refusals) if changes else 0
         unchanged = self._stage.rows - inserted - updated - (len(refusals.rows) - before)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
 
@@ -86,23 +98,22 @@ class Put:
         yield
         await self._connection.execute(_SET_AGAIN, *before)
 
-    async def _tried(self, part: Part, begin: int, end: int, refusals: Refusals) -> int:
+    async def _tried(self, part: Part, begin: int, end: int, refusals: Refusals, tries: int = 1) -> int:
         """Do a part of the work for the rows at these places, but for those of them that the table refuses."""
-        whole = end - begin == self._stage.span
-        where = "TRUE" if whole else f"s.n >= {begin} AND s.n < {end}"
-        tries = 1
+        where = "TRUE" if end - begin == self._stage.span else f"s.n >= {begin} AND s.n < {end}"
+        alone = end - begin == 1
         while True:
             try:
                 async with self._connection.transaction():
-                    done, exist = await part(where)
+                    exist = await part.prepare(where)
+                    done = await self._run(part.statement(where))
                 refusals.add(*exist)
                 return done
             except asyncpg.PostgresError as error:
                 if not rows_fault(error):
                     raise
                 failure = error
-            alone = end - begin == 1
-            if not isinstance(failure, asyncpg.UniqueViolationError) or tries == (UNIQUE_TRIES if alone else 2):
+            if not isinstance(failure, asyncpg.UniqueViolationError) or tries >= (UNIQUE_TRIES if alone else 2):
                 break
             tries += 1
         await self._stage.make_divisible()
@@ -119,42 +130,53 @@ class Put:
         return done
 
     async def _each(self, part: Part, begin: int, end: int, refusals: Refusals) -> int:
-        """Do a part of the work for each of these rows by itself, in one message for each."""
-        single = self._single[part]
-        places = await self._connection.fetch(
-            f"SELECT n FROM {self._stage.sql} WHERE n >= {begin} AND n < {end} ORDER BY n"  # noqa: S608 - own names
-        )
-        done, unclear, bad = 0, [], []
-        before = "SAVEPOINT rowlock_row"
-        for (place,) in places:
-            try:
-                done += await self._run(f"{before}; {single(place)}")
-                before = "RELEASE rowlock_row; SAVEPOINT rowlock_row"
-            except asyncpg.PostgresError as error:
-                if not rows_fault(error):
-                    raise
-                before = "ROLLBACK TO rowlock_row"
-                if isinstance(error, asyncpg.UniqueViolationError):
-                    unclear.append(place)  
+        """Do a part of the work for each of a few rows by itself, with one message for each."""
+        here = f"s.n >= {begin} AND s.n < {end}"
+        done, bad, contested = 0, list[int](), list[int]()
+        async with self._connection.transaction():
+            refusals.add(*await part.prepare(here))
+            rows = await self._connection.fetch(f"SELECT s.n FROM {self._stage.sql} s WHERE {here} ORDER BY s.n")  # noqa: S608
+            first = "SAVEPOINT rowlock_row"
+            for (place,) in rows:
+                try:
+                    done += await self._run(f"{first}; {part.statement(f's.n = {place}')}")
+                    first = "RELEASE rowlock_row; SAVEPOINT rowlock_row"
+                except asyncpg.PostgresError as error:
+                    if not rows_fault(error):
+                        raise
+                    first = "ROLLBACK TO rowlock_row"
+                    failure = error
+                else:
+                    continue
+                if isinstance(failure, asyncpg.UniqueViolationError):
+                    contested.append(place)
                 else:
                     bad.append(place)
-                    refusals.add(refused(error, self._number(place)))
+                    refusals.add(refused(failure, self._number(place)))
+            if first.startswith("ROLLBACK"):
+                await self._connection.execute(first)
+            await self._stage.remove(bad)
+        for place in contested:  # its key may have come into the table meanwhile: it is looked for once more
+            done += await self._tried(part, place, place + 1, refusals, UNIQUE_TRIES)
         return done
 
-    async def _insert(self, where: str) -> tuple[int, list[Refused]]:
-        exist: list[int] = []
-        if self._load.key and not self.updates:
-            exist = await self._existing(where)
-            await self._stage.remove(exist)
+    async def _refuse_existing(self, where: str) -> list[Refused]:
+        """Take the rows off the stage whose keys are in the table already, where each is to be new."""
+        if not self._load.key or self.updates:
+            return []
+        exist = await self._existing(where)
+        await self._stage.remove(exist)
+        return [key_exists(self._load, self._number(place)) for place in exist]
+
+    def _insertion(self, where: str) -> str:
         if self.updates:
             where += f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})"
         names = ", ".join(map(quoted, self._stage.names))
         values = ", ".join(f"s.{own}" for own in self._stage.own)
-        done = await self._run(
+        return (
             f"INSERT INTO {self._shape.sql} ({names})"  # noqa: S608 - quoted
             f" SELECT {values} FROM {self._stage.sql} s WHERE {where} ORDER BY s.n"
         )
-        return done, [key_exists(self._load, self._number(place)) for place in exist]
 
     async def _existing(self, where: str) -> list[int]:
         rows = await self._connection.fetch(
@@ -170,19 +192,20 @@ class Put:
         same = " AND ".join([self.same_key, f"NOT ({self._differs})"])
         return await self._run(f"DELETE FROM {self._stage.sql} s USING {self._shape.sql} t WHERE {same}")  # noqa: S608
 
-    async def _update(self, where: str) -> tuple[int, list[Refused]]:
-        if not self.differs:
-            return 0, []
-        where = f"{self.same_key} AND {where} AND ({self._differs})"
+    async def _hold(self, where: str) -> list[Refused]:
+        """Lock the rows that are to be updated, by key."""
         await self._connection.execute(
             f"SELECT count(*) FROM (SELECT FROM {self._stage.sql} s, {self._shape.sql} t"  # noqa: S608 - quoted
-            f" WHERE {where} ORDER BY s.n FOR NO KEY UPDATE OF t) held",
+            f" WHERE {self.same_key} AND {where} AND ({self._differs}) ORDER BY s.n FOR NO KEY UPDATE OF t) held",
             timeout=LOAD_SECONDS,
         )
-        done = await self._run(
-            f"UPDATE {self._shape.sql} t SET {self._set} FROM {self._stage.sql} s WHERE {where}"  # noqa: S608 - quoted
+        return []
+
+    def _update(self, where: str) -> str:
+        return (
+            f"UPDATE {self._shape.sql} t SET {self._set} FROM {self._stage.sql} s"  # noqa: S608 - quoted
+            f" WHERE {self.same_key} AND {where} AND ({self._differs})"
         )
-        return done, []
 
     def _number(self, place: int) -> int:
         return self._numbers[place] if self._numbers is not None else place

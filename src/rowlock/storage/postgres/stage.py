@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOAD_SECONDS = 3_600.0  # for one statement over a whole chunk, or a whole file; a job has its own deadline
 SLICE_ROWS = 16_384
-SLICE_ROWS_AFTER_ERROR = 2_048  # what is sent in vain behind a bad row
+WINDOW_ROWS_AFTER_ERROR = 64  # what is sent in vain behind a bad row: where one is, there are more
 NULL = "\\N"
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -35,11 +35,9 @@ _SET_ZONE_AND_FORM = "SELECT set_config('timezone', $1, true), set_config('dates
 _numbers = count(1)
 
 
-async def copy(
-    connection: Any, schema: str, table: str, columns: Sequence[str], frame: pl.DataFrame, slice_rows: int = SLICE_ROWS
-) -> int:
+async def copy(connection: Any, schema: str, table: str, columns: Sequence[str], frame: pl.DataFrame) -> int:
     """Append a frame, whose columns are in this order, to a table; the number of rows that it took."""
-    async with aclosing(_encoded(frame, slice_rows)) as source:
+    async with aclosing(_encoded(frame)) as source:
         done: str = await connection.copy_to_table(
             table, schema_name=schema, columns=columns, source=source, format="text", null=NULL, timeout=LOAD_SECONDS
         )
@@ -73,17 +71,17 @@ class Stage:
 
         numbers = frame["row"]
         frame = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"), *self.own)
-        begin, end, slice_rows = 0, len(frame), SLICE_ROWS
+        begin, end, window = 0, len(frame), len(frame)
         while begin < end:
-            bad = await self._copy(frame[begin:end], slice_rows)
+            bad = await self._copy(frame[begin : begin + window])
             if bad is None:
-                break
+                begin, window = begin + window, window * 4
+                continue
             error, line, column = bad
-            slice_rows = SLICE_ROWS_AFTER_ERROR
             if line:
-                await self._copy(frame[begin : begin + line], slice_rows, again=True)
+                await self._copy(frame[begin : begin + line], again=True)
             refusals.add(refused(error, numbers[begin + line], column))
-            begin += line + 1
+            begin, window = begin + line + 1, max(WINDOW_ROWS_AFTER_ERROR, line)
         self.span, self.rows = end, end - len(refusals.rows)
 
     async def fill_from(self, load: Load, staged: str) -> None:
@@ -101,12 +99,12 @@ class Stage:
         self.span = self.rows = int(done.split()[-1])
 
     async def _copy(
-        self, frame: pl.DataFrame, slice_rows: int, again: bool = False
+        self, frame: pl.DataFrame, again: bool = False
     ) -> tuple[asyncpg.PostgresError, int, str | None] | None:
         """Stage these rows, or none of them and say which one is to blame."""
         try:
             async with self._connection.transaction():
-                await copy(self._connection, "pg_temp", self.table, ["n", *self.own], frame, slice_rows)
+                await copy(self._connection, "pg_temp", self.table, ["n", *self.own], frame)
         except asyncpg.PostgresError as error:
             line, column = copied_line(error, self.names)
             if again or line is None or not rows_fault(error):
@@ -128,11 +126,11 @@ class Stage:
         await self._connection.execute(f"DROP TABLE {self.sql}")
 
 
-async def _encoded(frame: pl.DataFrame, slice_rows: int) -> AsyncGenerator[bytes, None]:
+async def _encoded(frame: pl.DataFrame) -> AsyncGenerator[bytes, None]:
     """The lines of a frame, a slice at a time; the next one is made while this one is sent."""
     ahead: asyncio.Task[bytes] | None = None
     try:
-        for part in frame.iter_slices(slice_rows):
+        for part in frame.iter_slices(SLICE_ROWS):
             behind, ahead = ahead, asyncio.create_task(asyncio.to_thread(encode, part))
             if behind is not None:
                 yield await behind

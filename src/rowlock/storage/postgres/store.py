@@ -177,12 +177,15 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing):
         return [Rescued._make((*row[:6], _STATUS[row[6]])) for row in map(tuple, rows)]
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[StoreTransaction]:
-        async with self._connections.transaction() as connection:
+    async def _transaction(self, *, looks: bool = False) -> AsyncIterator[StoreTransaction]:
+        async with self._connections.transaction(looks=looks) as connection:
             yield PostgresTransaction(connection, self.clock, self.url)
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         return self._transaction()
+
+    def reading(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        return self._transaction(looks=True)
 
     # -- limits ------------------------------------------------------------------------------------
 

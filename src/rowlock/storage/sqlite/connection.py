@@ -106,9 +106,12 @@ class _Task:
 class Line:
     """A connection in a thread of its own, which does one piece of work after another."""
 
+    _enforces = True  # the rules of the user's tables; Rowlock's own have none that refer to others
+
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
         self.connection = connect(path)
+        self.connection.pragma("foreign_keys", self._enforces)
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._closed = False
         self._process = os.getpid()
@@ -157,6 +160,8 @@ class Line:
 class Reader(Line):
     """Each piece of work sees one state of the store."""
 
+    _enforces = False
+
     def _do(self, task: _Task) -> None:
         work = task.work
 
@@ -176,6 +181,8 @@ Answer = tuple[_Task, object, BaseException | None]
 
 class Writer(Line):
     """All work that waits goes into one transaction: one fsync makes it durable, then each is answered."""
+
+    _enforces = False
 
     def _serve(self) -> None:
         task = self._tasks.get()

@@ -10,7 +10,7 @@ Nobody else writes meanwhile: the transaction has held the write lock from its b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -43,12 +43,16 @@ class Put:
         self.differs = {
             name: f"t.{quoted(name)} COLLATE BINARY IS NOT s.{own[name]}"
             for name in self.names
-            if name not in {*load.key, *load.unwatched}
+            if name not in {*load.key, *load.unwatched, *load.untouched}
         }
-        self._set = ", ".join(f"{quoted(name)} = s.{own[name]}" for name in self.names if name not in load.key)
+        self._set = ", ".join(
+            f"{quoted(name)} = s.{own[name]}" for name in self.names if name not in {*load.key, *load.untouched}
+        )
         self._targets = ", ".join(map(quoted, self.names))
         self._values = ", ".join(f"s.{each}" for each in self._own)
         self.rows = 0
+        # Rules that wait for the commit would name no row there. What is owed already is not of this load.
+        self._watches = self.shape.refers and not _owes(connection)
 
     @property
     def updates(self) -> bool:
@@ -62,6 +66,7 @@ class Put:
             with savepoint(self._connection):
                 for rows in kept_rows(frame.drop("row")):
                     self._connection.executemany(statement, rows)
+                self._check_owed()
         except ROWS_FAULT:
             return None
         return len(frame)
@@ -113,7 +118,9 @@ class Put:
         """Run a statement for all staged rows at once, or, where the table refuses some, for each by itself."""
         try:
             with savepoint(self._connection):
-                return self._run(statement)
+                done = self._run(statement)
+                self._check_owed()
+                return done
         except ROWS_FAULT:
             if not self._connection.in_transaction:
                 raise  # a trigger has rolled everything back
@@ -121,14 +128,21 @@ class Put:
         places = [row[0] for row in self._connection.execute(f"SELECT rowid FROM {STAGE} ORDER BY rowid")]  # noqa: S608
         for place in places:
             try:
-                self._connection.execute(f"{statement} AND s.rowid = ?", (place,))
-                done += self._connection.changes()
+                with savepoint(self._connection) if self._watches else nullcontext():
+                    self._connection.execute(f"{statement} AND s.rowid = ?", (place,))
+                    changes = self._connection.changes()
+                    self._check_owed()
+                done += changes
             except ROWS_FAULT as error:
                 if not self._connection.in_transaction:
                     raise
                 refusals.add(refused(error, numbers[place - 1]))
                 self._connection.execute(f"DELETE FROM {STAGE} WHERE rowid = ?", (place,))  # noqa: S608 - own name
         return done
+
+    def _check_owed(self) -> None:
+        if self._watches and _owes(self._connection):
+            raise apsw.exception_for(apsw.SQLITE_CONSTRAINT_FOREIGNKEY)
 
     def _existing(self) -> list[int]:
         rows: Any = self._connection.execute(
@@ -154,6 +168,11 @@ class Put:
     def _run(self, statement: str) -> int:
         self._connection.execute(statement)
         return self._connection.changes()
+
+
+def _owes(connection: apsw.Connection) -> bool:
+    """Whether rows refer to what is not there, which the commit would refuse."""
+    return connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0] > 0
 
 
 @contextmanager

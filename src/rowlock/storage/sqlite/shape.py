@@ -45,6 +45,7 @@ _TABLE = "SELECT schema, name, type FROM pragma_table_list WHERE lower(name) = l
 _COLUMNS = 'SELECT name, type, "notnull", dflt_value IS NOT NULL, pk, hidden FROM pragma_table_xinfo(?, ?)'
 _INDEXES = 'SELECT name FROM pragma_index_list(?, ?) WHERE "unique" AND NOT partial'
 _INDEXED = "SELECT name FROM pragma_index_info(?, ?)"
+_REFERS = "SELECT EXISTS (SELECT 1 FROM pragma_foreign_key_list(?, ?))"
 _HAS_ROWID = "SELECT NOT wr FROM pragma_table_list WHERE name = ? AND schema = ?"
 
 
@@ -55,6 +56,7 @@ class Shape:
     sql: str  # schema and name, quoted
     columns: Sequence[FoundColumn]
     keys: Sequence[frozenset[str]]
+    refers: bool  # to rows of other tables, or its own
 
 
 def quoted(name: str) -> str:
@@ -97,7 +99,9 @@ def shape_of(connection: apsw.Connection, name: str) -> Shape | None:
         )
         for column, type, filled, default, pk, hidden in rows
     ]
-    return Shape(f"{quoted(schema)}.{quoted(table)}", columns, list(dict.fromkeys(key for key in keys if key)))
+    ((refers,),) = connection.execute(_REFERS, (table, schema)).fetchall()
+    keys = list(dict.fromkeys(key for key in keys if key))
+    return Shape(f"{quoted(schema)}.{quoted(table)}", columns, keys, bool(refers))
 
 
 def must_have(connection: apsw.Connection, name: str, columns: Sequence[str] = ()) -> Shape:

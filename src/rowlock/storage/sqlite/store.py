@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
@@ -151,12 +151,18 @@ class SqliteStore(Reliability, Access, Importing):
         asked = await self._read(lambda connection, now: now)
         return await self._write(lambda connection, now: settle.rescue(connection, asked, limit, delay_seconds, redact))
 
+    def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
+        return self._transaction()
+
+    def reading(self) -> AbstractAsyncContextManager[SqliteTransaction]:
+        return self._transaction(looks=True)
+
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+    async def _transaction(self, *, looks: bool = False) -> AsyncIterator[SqliteTransaction]:
         if self._writer is None:
             await self.open()
         line = self._idle.pop() if self._idle else await asyncio.to_thread(Line, self.path, "transaction")
-        transaction = SqliteTransaction(line, self._now)
+        transaction = SqliteTransaction(line, self._now, looks=looks)
         try:
             await transaction.begin()
             yield transaction

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from rowlock.errors import StoreError
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.connection import Line, Work, roll_back
@@ -21,12 +21,13 @@ T = TypeVar("T")
 
 
 class SqliteTransaction(ImportingTransaction, Loading):
-    """Statements on a connection of its own, which holds the write lock from the first to the last."""
+    """Statements on a connection of its own, which holds the write lock from the first to the last, or only looks."""
 
-    def __init__(self, line: Line, now: Callable[[apsw.Connection], int]) -> None:
+    def __init__(self, line: Line, now: Callable[[apsw.Connection], int], *, looks: bool = False) -> None:
         self.connection: Any = line.connection
         self._line: Line | None = line
         self._now = now
+        self._looks = looks
 
     async def execute(self, query: str, *args: Any) -> None:
         await self.fetch(query, *args)
@@ -43,7 +44,8 @@ class SqliteTransaction(ImportingTransaction, Loading):
         )
 
     async def begin(self) -> None:
-        await self._run(lambda connection: connection.execute("BEGIN IMMEDIATE"))
+        begin = "PRAGMA query_only = ON; BEGIN" if self._looks else "BEGIN IMMEDIATE"
+        await self._run(lambda connection: connection.execute(begin))
 
     async def commit(self) -> None:
         await self._run(lambda connection: connection.execute("COMMIT"))
@@ -53,9 +55,16 @@ class SqliteTransaction(ImportingTransaction, Loading):
         line, self._line, self.connection = self._line, None, None
         assert line is not None
         await line.run(roll_back)
+        if self._looks:
+            await line.run(lambda connection: connection.execute("PRAGMA query_only = OFF"))
         return line
 
     async def _run(self, work: Work[T]) -> T:
         if self._line is None:
             raise StoreError("this transaction has ended: begin another with store.transaction()")
-        return await self._line.run(work)
+        try:
+            return await self._line.run(work)
+        except StoreUnavailable as error:
+            if self._looks and isinstance(error.__cause__, apsw.ReadOnlyError):
+                raise StoreError("this transaction only looks: write in one of store.transaction()") from error
+            raise
