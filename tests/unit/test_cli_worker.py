@@ -79,7 +79,8 @@ def test_up_says_what_runs_and_stops_when_told(start: Start, number: signal.Sign
     told = json.loads(up.stdout.readline())
     assert told["database"] == "sqlite:///rowlock.db"
     assert {"demo.sleep", "generateMonthlySnapshots", "healthPing"} <= set(told["types"])
-    assert told["queues"] == ["ai-cfo-jobs"]
+    assert told["queues"] == ["ai-cfo-jobs", "imports"]
+    assert "customers" in told["imports"]
     assert told["enqueue"] == "rowlock enqueue healthPing"
     assert any("worker.started" in line for line in iter(up.stderr.readline, ""))
     up.send_signal(number)
@@ -91,7 +92,7 @@ def test_enqueue_waits_for_a_job_that_a_worker_runs(start: Start) -> None:
     up = start("up", "--no-api")
     assert up.stdout is not None
     told = [line.split(maxsplit=1) for line in iter(up.stdout.readline, "stop         Ctrl-C\n")]
-    assert [words[0] for words in told] == ["application", "database", "workers", "first", "look"]
+    assert [words[0] for words in told] == ["application", "imports", "database", "workers", "first", "look"]
     ping = start("enqueue", "healthPing", "--wait", "--json")
     job = json.loads(ping.communicate()[0])
     assert (ping.returncode, job["status"]) == (0, "succeeded")

@@ -103,6 +103,7 @@ async def _over(desk: Operations, found: Shape, seconds: float, out: Output) -> 
 
 
 _ERRORS_SHOWN = 10
+_CHANGES_SHOWN = 5
 
 
 def show_import(found: Shape, out: Output) -> None:
@@ -120,13 +121,38 @@ def show_import(found: Shape, out: Output) -> None:
     if summary["totalRows"]:
         out.line("")
         out.table(("rows", *counts[1:]), [[f"{summary[name]:,}" for name in counts]], "")
-    for change, times in ((found["resultJson"] or {}).get("changed") or {}).items() if found["dryRun"] else ():
-        out.line(f"would change {change} in {times:,} rows")
+    if found["dryRun"] and found["resultJson"]:
+        _show_rehearsal(found["resultJson"], out)
+    meta = found["metaJson"]
+    if unknown := meta.get("unknownColumns"):
+        out.line(f"columns that are not imported: {', '.join(unknown)}")
+    for notice in meta.get("notices", ()):
+        out.line(notice)
+    if (problem := (found["errorJson"] or {}).get("message")) and problem != found["message"]:
+        out.line(f"reason: {problem}")
+    if found["status"] in ("FAILED", "CANCELLED") and found["completedChunks"]:
+        out.note(f"what is done stays; to go on where it stopped: rowlock imports resume {found['id']}")
     if summary["errors"]:
         out.line("")
         show_errors(summary["errors"][:_ERRORS_SHOWN], out)
     if summary["errorCount"] > min(_ERRORS_SHOWN, len(summary["errors"])):
         out.note(f"{summary['errorCount']:,} errors in all: rowlock imports errors {found['id']} --csv errors.csv")
+
+
+def _show_rehearsal(result: Shape, out: Output) -> None:
+    """What a dry run found out: which columns would change, and some rows before and after."""
+    if result.get("wouldDelete"):
+        out.line(f"would first remove the {result['wouldDelete']:,} rows that are there")
+    for column, times in (result.get("changed") or {}).items():
+        out.line(f"would change {column} in {times:,} row{'s' if times != 1 else ''}")
+    rows = []
+    for change in (result.get("sample") or ())[:_CHANGES_SHOWN]:
+        before, after = change["before"] or {}, change["after"]
+        told = [f"{name}: {before.get(name)} -> {value}" for name, value in after.items() if before.get(name) != value]
+        rows.append((change["row"], "update" if change["before"] else "insert", ", ".join(told)))
+    if rows:
+        out.line("")
+        out.table(("row", "", "change"), rows, "")
 
 
 def show_errors(errors: list[Shape], out: Output) -> None:
