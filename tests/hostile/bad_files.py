@@ -59,7 +59,7 @@ def gzip_bytes(data: bytes) -> bytes:
 
 def _wide_rows(path: Path) -> None:
     """Many rows that are far too wide: what is told about them must not grow with them."""
-    line = "b@x.org,B,1" + ",x" * 100 + "\n"
+    line = "b@x.org,B,1" + ",x" * 400 + "\n"
     path.write_text(HEADER + GOOD + line * 12_000)
 
 
@@ -73,17 +73,17 @@ CSV = [
     BadFile("cells-1m.csv", text(HEADER + GOOD + "x," * MB + "\n" + GOOD), rows=3, bad=1),
     BadFile("open-quote.csv", text(HEADER + GOOD + 'b@x.org,"B' + ",1\nc@x.org,C" * 200_000), rows=200_002, bad=2),
     BadFile("quotes.csv", text(HEADER + GOOD + '"' * (2 * MB) + "\n"), rows=2),
-    BadFile("open-quotes.csv", text(HEADER + GOOD + 'b@x.org,"B,1\n' * 20_000), rows=20_001, bad=20_000),
+    BadFile("open-quotes.csv", text(HEADER + GOOD + 'b@x.org,"B,1\n' * 100_000), rows=100_001, bad=100_000),
     BadFile("delimiters.csv", text("," * (5 * MB)), "empty_file"),
-    BadFile("newlines.csv", text("\n" * (MB // 4)), "empty_file"),
-    BadFile("returns.csv", text(HEADER + GOOD + "\r" * (MB // 32)), rows=1),
+    BadFile("newlines.csv", text("\n" * (5 * MB)), "empty_file"),
+    BadFile("returns.csv", text(HEADER + GOOD + "\r" * (5 * MB)), rows=1),
     BadFile("header-cells-1mb.csv", text((HEADER[:-1] + ("," + "h" * MB) * 20 + "\n" + GOOD) * 2), rows=3, bad=1),
     BadFile("wide-rows.csv", _wide_rows, rows=12_001, bad=12_000),
     BadFile(
         "latin.csv",
-        text(HEADER.encode() + GOOD.encode() + b"\xff\xfe\xfd,\x80\x81,1\n" * 20_000),
-        rows=20_001,
-        bad=20_000,
+        text(HEADER.encode() + GOOD.encode() + b"\xff\xfe\xfd,\x80\x81,1\n" * 100_000),
+        rows=100_001,
+        bad=100_000,
     ),
     BadFile(
         "half-utf16.csv",
@@ -96,7 +96,10 @@ CSV = [
     BadFile("bomb.csv.gz", packed(HEADER, GOOD.encode() * 70_000, 1_000), "file_too_large"),
     BadFile("newlines.csv.gz", packed(HEADER, b"\n" * MB, 1_000), "file_too_large"),
     BadFile("one-line.csv.gz", packed(HEADER, b"x" * MB, 1_000), "file_too_large"),
-    BadFile("members.csv.gz", text(gzip_bytes((HEADER + GOOD).encode()) + gzip_bytes(b"") * 5_000), rows=1),
+    BadFile("members.csv.gz", text(gzip_bytes((HEADER + GOOD).encode()) + gzip_bytes(b"") * 90_000), rows=1),
+    BadFile(
+        "more-members.csv.gz", text(gzip_bytes((HEADER + GOOD).encode()) + gzip_bytes(b"") * 200_000), "damaged_file"
+    ),
     BadFile("cut.csv.gz", text(gzip_bytes((HEADER + GOOD * 9_999).encode())[:-100]), "truncated_file"),
     BadFile("changed.csv.gz", text(gzip_bytes((HEADER + GOOD).encode())[:-8] + b"12345678"), "damaged_file"),
     BadFile("twice.csv.gz", text(gzip_bytes(gzip_bytes(b"x"))), "not_text"),

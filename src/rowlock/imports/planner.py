@@ -48,7 +48,8 @@ _DATA_BYTES = 1 << 29  # as much again as the memory, and this: for the moment w
 def plan(order: Order) -> Found:
     """Read the file of an order and write its chunks; raises FileRefused where there is nothing to import."""
     path, fields = Path(order.path), load(order.fields)
-    limits = ReadLimits(order.columns_max, order.cell_chars_max, _unpacked_bytes_max(order, path))
+    unpacked_bytes_max = _unpacked_bytes_max(order, path)
+    limits = ReadLimits(order.columns_max, order.cell_chars_max, unpacked_bytes_max, told_max=order.errors_max)
     source: Source
     if order.kind == "xlsx":
         source = open_workbook(path, sheet=order.sheet, limits=limits)
@@ -72,6 +73,7 @@ def plan(order: Order) -> Found:
                 bad_chars += len(record.reason) + sum(map(len, record.cells))
                 if len(bad) < order.errors_max and bad_chars <= _BAD_CHARS_MAX:
                     bad.append([record.row, record.code, _kept(record.reason), [*map(_kept, record.cells)]])
+            groups.update(batch.counted)
             _say({"done": batch.done})
         aside.wait()
         chunks = splitter.chunks()

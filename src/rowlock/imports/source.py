@@ -7,6 +7,7 @@ what kind of cell each was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -56,6 +57,7 @@ class Batch:
     frame: pl.DataFrame
     bad: list[BadRecord] = field(default_factory=list)
     done: float = 0.0  # the part of the file that was read so far, 0 to 1
+    counted: Counter[str] = field(default_factory=Counter)  # by code: further bad records, which are not told
 
 
 class Source(Protocol):

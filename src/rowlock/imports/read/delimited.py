@@ -14,12 +14,15 @@ from rowlock.imports.read.dialect import SAMPLE_BYTES, delimiter_word, find_dial
 from rowlock.imports.read.encoding import Encoding, as_utf8, narrow_encoding, wide_encoding
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import Shape
-from rowlock.imports.read.records import Dialect, RecordReader
+from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
 from rowlock.imports.read.table import Table, is_blank, readable
 from rowlock.imports.read.unpack import Packed, refuse_binary
 from rowlock.imports.source import Batch, HeadRow
 
 _LOOK_BYTES = 64 << 10
+# Behind so much that is blank no header is looked for.
+_BLANK_RECORDS_MAX = 100_000  # that are not just empty lines
+_BLANK_BYTES_MAX = 16 << 20
 
 
 def open_delimited(path: Path, *, name: str, limits: ReadLimits) -> DelimitedFile:
@@ -64,21 +67,29 @@ class DelimitedFile:
         rows: list[HeadRow] = []
         reader, blocks = RecordReader(self.dialect, self._limits), self._blocks()
         row, line, data, final = 0, 1 + bool(self._skip), b"", False
-        while not final and len(rows) < limit:
+        blank_records = blank_bytes = 0
+        while not final and len(rows) < limit and blank_records < _BLANK_RECORDS_MAX and blank_bytes < _BLANK_BYTES_MAX:
             data, final = blocks.next(data)
             at = 0
-            while at < len(data) and len(rows) < limit:
+            while len(rows) < limit and blank_records < _BLANK_RECORDS_MAX:
+                empty, end = empty_lines(data, at, len(data))
+                at, line, row, blank_bytes = end, line + empty, row + empty, blank_bytes + end - at
+                if at == len(data) or blank_bytes >= _BLANK_BYTES_MAX:
+                    break
                 record = reader.read(data, at, line=line, width=None, final=final)
                 if record is None:
                     break
-                at, line, row = record.end, line + record.lines, row + 1
+                start, at, line, row = at, record.end, line + record.lines, row + 1
                 cells = tuple(map(readable, record.cells))
-                if not is_blank(cells):
+                if is_blank(cells):
+                    blank_records, blank_bytes = blank_records + 1, blank_bytes + at - start
+                else:
                     rows.append(HeadRow(row, self._bounded(cells)))
                     self._refuse_wide(len(rows[0].cells))
             data = data[at:]
         if not rows and limit > 0:
-            raise FileRefused("the file is empty", code="empty_file")
+            what = "the file is empty" if final and not data else f"the first {row:,} rows of the file are blank"
+            raise FileRefused(what, code="empty_file")
         return rows
 
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
@@ -93,7 +104,8 @@ class DelimitedFile:
             done = 1.0 if final else min(1.0, self._packed.position / max(1, self._packed.size))
             for part in table.read(data, final=final):
                 end = part.end
-                yield Batch(part.frame, part.bad, before + (done - before) * end / max(1, len(data)))
+                so_far = before + (done - before) * end / max(1, len(data))
+                yield Batch(part.frame, part.bad, so_far, part.counted)
             tail = data[end:]
         if table.short:
             many = "1 row has" if table.short == 1 else f"{table.short:,} rows have"

@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.records import Dialect, RecordReader
+from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
 
 SAMPLE_BYTES = 256 << 10
 _SAMPLE_RECORDS = 200
+_LOOKED_AT_MAX = 5_000  # records, with the blank ones
 _DELIMITERS = (b",", b";", b"\t", b"|")
 _WORDS = {b"": "none", b",": "comma", b";": "semicolon", b"\t": "tab", b"|": "pipe", b" ": "space", b":": "colon"}
 _QUOTES = {b"": "none", b'"': "double quote", b"'": "single quote"}
@@ -134,11 +135,13 @@ def _view(sample: bytes, delimiter: bytes, limits: ReadLimits) -> _View:
 def _read(sample: bytes, dialect: Dialect, limits: ReadLimits) -> _View:
     reader = RecordReader(dialect, limits)
     records: list[list[bytes]] = []
-    at = faults = 0
-    while at < len(sample) and len(records) + faults < _SAMPLE_RECORDS:
+    faults, looked_at = 0, 0
+    _, at = empty_lines(sample, 0, len(sample))
+    while at < len(sample) and len(records) + faults < _SAMPLE_RECORDS and looked_at < _LOOKED_AT_MAX:
         record = reader.read(sample, at, line=1, width=None, final=True)
         assert record is not None  # nothing is waited for
-        at = record.end
+        looked_at += 1
+        _, at = empty_lines(sample, record.end, len(sample))
         if record.fault and record.fault[0] != "record_too_long":
             faults += 1
         elif any(cell.strip() for cell in record.cells):

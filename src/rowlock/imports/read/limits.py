@@ -13,3 +13,4 @@ class ReadLimits:
     cell_chars_max: int = 1_048_576
     unpacked_bytes_max: int = 8 << 30
     block_bytes: int = 8 << 20
+    told_max: int = 10_000  # bad records that are told one by one; the others are only counted

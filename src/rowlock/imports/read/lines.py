@@ -7,6 +7,7 @@ fewer cells than expected, or more of them that are blank. All else is left to t
 
 from __future__ import annotations
 
+import codecs
 import io
 from bisect import bisect
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rowlock.imports.source import ROW
 
 # The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_LOOK_BYTES = 4_096  # a fault in the encoding is told with a copy of all that was looked at
 _BROKEN_MAX = 10_000  # broken places in one part; with more of them nothing is gained here
 
 
@@ -209,15 +211,15 @@ def _broken(data: bytes) -> list[tuple[int, int]] | None:
     """Where the bytes are not UTF-8; nothing where there are too many such places."""
     found: list[tuple[int, int]] = []
     at, view = 0, memoryview(data)
-    while len(found) <= _BROKEN_MAX:
+    while at < len(data):
         try:
-            str(view[at:], "utf-8")
+            at += codecs.utf_8_decode(view[at : at + _LOOK_BYTES], "strict", at + _LOOK_BYTES >= len(data))[1]
         except UnicodeDecodeError as fault:
+            if len(found) == _BROKEN_MAX:
+                return None
             found.append((at + fault.start, at + fault.end))
             at += fault.end
-        else:
-            return found
-    return None
+    return found
 
 
 def _mended(data: bytes, broken: list[tuple[int, int]]) -> bytes:

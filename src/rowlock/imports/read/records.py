@@ -20,6 +20,7 @@ _SHOWN_BYTES = 64 << 10
 CELLS_MAX = 16_384  # as many as a spreadsheet has; more are counted as this many
 
 BREAK = re.compile(rb"\r\n|\r|\n")
+_BREAKS = re.compile(rb"[\r\n]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class RecordReader:
                         return _LEAPT if left_out else None
                     return self._unclosed(data, here, cells, cut=bound if bound < len(data) else 0)
                 content = data[here.at : close]
-                breaks = _count_breaks(content)
+                breaks = count_breaks(content)
                 begin, at = at, _past_spaces(data, close + 1, delimiter)
                 unended = data[at : at + 1] not in (b"", b"\r", b"\n", delimiter)
                 if unended and breaks:  # what closed it was meant to open another
@@ -172,7 +173,7 @@ class RecordReader:
                 at = found.end()
             else:
                 cell, at = self._plain(data, at)
-                lines += _count_breaks(cell) if self.dialect.escapes else 0
+                lines += count_breaks(cell) if self.dialect.escapes else 0
                 cells.append(cell)
             more = bool(delimiter) and data[at : at + 1] == delimiter
             if len(cells) + left_out > self._cells_max + (not more):
@@ -256,11 +257,18 @@ def record_bytes_max(limits: ReadLimits) -> int:
     return max(16 * limits.cell_chars_max, 2 * limits.block_bytes)
 
 
+def empty_lines(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    """How many empty lines there are from the start of a record on, and where the last one ends."""
+    found = _BREAKS.match(data, at, stop)
+    assert found is not None  # it matches the empty text, too
+    return count_breaks(found[0]), found.end()
+
+
 def _faulty(cells: list[bytes], end: re.Match[bytes] | None, length: int, lines: int, code: str, reason: str) -> Record:
     return Record(cells, end.end() if end else length, lines, end is not None, (code, reason))
 
 
-def _count_breaks(content: bytes) -> int:
+def count_breaks(content: bytes) -> int:
     breaks = content.count(b"\n")
     return breaks + content.count(b"\r") - content.count(b"\r\n") if b"\r" in content else breaks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -13,7 +14,7 @@ from rowlock.imports.read.blocks import lines_max
 from rowlock.imports.read.encoding import Encoding
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import WHITE, Lines, Shape, cells, find_lines, padded, replaced
-from rowlock.imports.read.records import BREAK, CELLS_MAX, Record, RecordReader
+from rowlock.imports.read.records import CELLS_MAX, Record, RecordReader, count_breaks, empty_lines
 from rowlock.imports.source import ROW, BadRecord
 
 _SHOWN_CELLS = 50
@@ -26,6 +27,7 @@ class Part:
 
     frame: pl.DataFrame
     bad: list[BadRecord]
+    counted: Counter[str]  # bad records that are not told
     end: int
 
 
@@ -62,28 +64,37 @@ class Table:
         self._line = line
         self._lines_max = lines_max(shape.width)
         self._some_lines = re.compile(b"(?:[^%b]*+%b){1,%d}+" % (shape.line_end, shape.line_end, self._lines_max))
+        # Empty lines, up to where a line ends as lines should.
+        self._other_ends = re.compile(rb"\r+(?!\n)" if shape.line_end == b"\n" else rb"\n+")
         self._waiting = False  # for the next block
         self._inside = False  # of a line: the last part ended at the end of a record, but not of a line
         self._rows: list[tuple[int, list[str]]] = []
         self._bad: list[BadRecord] = []
+        self._counted: Counter[str] = Counter()
+        self._to_tell = limits.told_max  # bad records, from this part on
 
     def read(self, data: bytes, *, final: bool) -> Iterator[Part]:
         """The rows of the block in parts, at least one; what is behind the last one goes on in the next block."""
         at, self._waiting = 0, False
+        if self._row <= self._below:
+            empty, at = empty_lines(data, 0, len(data))
+            self._row, self._line = self._row + empty, self._line + empty
         while self._row <= self._below and at < len(data):
             record = self._reader.read(data, at, line=self._line, width=None, final=final)
             if record is None:
                 self._waiting = True
                 break
-            at, self._row, self._line = record.end, self._row + 1, self._line + record.lines
+            empty, at = empty_lines(data, record.end, len(data))
+            self._row, self._line = self._row + 1 + empty, self._line + record.lines + empty
         left = data.count(self._shape.line_end, at)
         while True:
-            self._rows, self._bad, before = [], [], at
+            self._rows, self._bad, self._counted, before = [], [], Counter(), at
             if self._waiting or at >= len(data):
                 frame = self._odd_rows()
             else:
                 frame, at = self._part(data, at, self._stop(data, at, left), final)
-            yield Part(frame, self._bad, at)
+            yield Part(frame, self._bad, self._counted, at)
+            self._to_tell -= len(self._bad)
             if self._waiting or at >= len(data):
                 return
             left -= data.count(self._shape.line_end, before, at)
@@ -109,7 +120,7 @@ class Table:
                 return (pl.concat([frame, self._odd_rows()]).sort(ROW) if self._rows else frame), end
             # Never seen; the record reader needs no reason.
             self._row, self._line, self.short = before
-            self._rows, self._bad, self._inside, self._waiting = [], [], False, False
+            self._rows, self._bad, self._counted, self._inside, self._waiting = [], [], Counter(), False, False
         end = self._one_by_one(data, at, stop, final)
         return self._odd_rows(), end
 
@@ -182,6 +193,9 @@ class Table:
                 return at, False
             self._take(record)
             at = record.end
+            if at < stop and (empty := self._other_ends.match(data, at, stop)):
+                at, many = empty.end(), empty.end() - at
+                self._row, self._line = self._row + many, self._line + many
             self._inside = at < stop and data[at - 1 : at] != self._shape.line_end
             if not self._inside:
                 return at, True
@@ -195,41 +209,57 @@ class Table:
                 self._waiting = True
                 break
             self._take(record)
-            at = record.end
+            empty, at = empty_lines(data, record.end, stop)
+            self._row, self._line = self._row + empty, self._line + empty
         return at
 
     def _take(self, record: Record) -> None:
         row, line, width = self._row, self._line, self._shape.width
         self._row, self._line = row + 1, line + record.lines
         if record.fault:
-            self._refuse(row, *record.fault, record)
+            self._refuse(row, line, record.fault[0], record)
             return
+        count = len(record.cells)
         try:
-            found = [cell.decode() for cell in record.cells]
+            found = [cell.decode() for cell in record.cells[:width]]
+            surplus = b"\n".join(record.cells[width:]).decode() if count > width else ""
         except UnicodeDecodeError:
-            self._refuse(row, "bad_encoding", self._broken(record, line), record)
+            self._refuse(row, line, "bad_encoding", record)
             return
-        if is_blank(found):
+        more = bool(surplus.strip(WHITE))
+        if not more and is_blank(found):
             return
-        count = len(found)
+        if len(surplus) > self._cell_chars_max:
+            found += [cell.decode() for cell in record.cells[width:]]
         if max(map(len, found)) > self._cell_chars_max:
-            code, reason = "cell_too_long", f"a cell on line {line} has more than {self._cell_chars_max:,} characters"
-        elif count > width and not is_blank(found[width:]):
-            many = f"more than {CELLS_MAX:,}" if count > CELLS_MAX else f"{count:,}"
-            code, reason = "too_many_cells", f"line {line} has {many} cells where the header has {width:,}"
+            self._refuse(row, line, "cell_too_long", record)
+        elif more:
+            self._refuse(row, line, "too_many_cells", record)
         elif count < width and not record.ended:
-            code = "truncated_record"
-            reason = f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
+            self._refuse(row, line, "truncated_record", record)
         else:
             self.short += count < width
-            self._rows.append((row, found if count <= width else found[:width]))
-            return
-        shown = tuple([cell[:_SHOWN_CHARS] for cell in found[:_SHOWN_CELLS]])
-        self._bad.append(BadRecord(row, code, reason, shown))
+            self._rows.append((row, found[:width] if len(found) > width else found))
 
-    def _refuse(self, row: int, code: str, reason: str, record: Record) -> None:
+    def _refuse(self, row: int, line: int, code: str, record: Record) -> None:
+        """Tell of a bad record, or only count it where enough was told: the words take more time than the reading."""
+        if len(self._bad) >= self._to_tell:
+            self._counted[code] += 1
+            return
+        reason = record.fault[1] if record.fault else self._reason(code, line, record)
         shown = tuple([readable(cell[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS] for cell in record.cells[:_SHOWN_CELLS]])
         self._bad.append(BadRecord(row, code, reason, shown))
+
+    def _reason(self, code: str, line: int, record: Record) -> str:
+        count, width = len(record.cells), self._shape.width
+        if code == "bad_encoding":
+            return self._broken(record, line)
+        if code == "cell_too_long":
+            return f"a cell on line {line} has more than {self._cell_chars_max:,} characters"
+        if code == "too_many_cells":
+            many = f"more than {CELLS_MAX:,}" if count > CELLS_MAX else f"{count:,}"
+            return f"line {line} has {many} cells where the header has {width:,}"
+        return f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
 
     def _broken(self, record: Record, line: int) -> str:
         """Which byte is broken, and on which line, as far as the encoding lets us say so."""
@@ -237,11 +267,11 @@ class Table:
             try:
                 cell.decode()
             except UnicodeDecodeError as fault:
-                line += len(BREAK.findall(cell[: fault.start]))
+                line += count_breaks(cell[: fault.start])
                 if self._encoding.codec.startswith("utf-8") or self._encoding.codec == "cp1252":
                     return f"the byte 0x{cell[fault.start]:02X} on line {line} is not {self._encoding.name}"
                 break
-            line += len(BREAK.findall(cell))
+            line += count_breaks(cell)
         return f"a character on line {line} is not valid {self._encoding.name}"
 
     def _odd_rows(self) -> pl.DataFrame:

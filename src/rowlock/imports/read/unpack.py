@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,11 @@ from rowlock.errors import FileRefused
 
 PIECE_BYTES = 1 << 20
 GZIP = b"\x1f\x8b"
+_TOGETHER_BYTES = 256 << 10
+_WINDOW_BYTES = 512
+_SMALL_BYTES = 1_024  # a member with less in it takes longer to open than to read
+_SMALL_MEMBERS_MAX = 100_000
+_PADDING = re.compile(rb"\x00*+")
 
 _BINARY = (
     (b"PK\x03\x04", "a ZIP file or a workbook"),
@@ -65,23 +71,53 @@ class Packed:
                 yield piece
 
     def _members(self) -> Iterator[bytes]:
-        """Each member of the gzip file, one after the other, as gzip itself reads them."""
-        member = zlib.decompressobj(wbits=31)
+        """Each member of the gzip file, one after the other, as gzip itself reads them; small ones together."""
+        parts, size = list[bytes](), 0
         try:
-            for packed in self._stored():
-                while packed:
-                    yield member.decompress(packed, PIECE_BYTES)
-                    packed = member.unconsumed_tail
-                    if not member.eof:
-                        continue
-                    packed = member.unused_data.lstrip(b"\x00")  # members may be padded
-                    if packed:
-                        member = zlib.decompressobj(wbits=31)
-            yield member.flush()  # a last repetition may be held back
+            for part in self._unpacked():
+                parts.append(part)
+                size += len(part)
+                if size >= _TOGETHER_BYTES:
+                    yield b"".join(parts)
+                    parts, size = [], 0
         except zlib.error as fault:
             raise FileRefused(f"the gzip file is damaged: {fault}", code="damaged_file") from None
+        yield b"".join(parts)
+
+    def _unpacked(self) -> Iterator[bytes]:
+        member, size, small = zlib.decompressobj(wbits=31), 0, 0
+        window = _WINDOW_BYTES  # it grows in a member: what is behind the member's end is copied each time
+        for packed in self._stored():
+            at, view = 0, memoryview(packed)
+            while at < len(packed):
+                if member.eof:
+                    at = _padding_end(packed, at)
+                    if at == len(packed):
+                        break
+                    small += size < _SMALL_BYTES
+                    if small > _SMALL_MEMBERS_MAX:
+                        raise FileRefused(
+                            f"the gzip file consists of more than {_SMALL_MEMBERS_MAX:,} tiny parts",
+                            code="damaged_file",
+                        )
+                    member, size, window = zlib.decompressobj(wbits=31), 0, _WINDOW_BYTES
+                taken = view[at : at + window]
+                part = member.decompress(taken, PIECE_BYTES)
+                at += len(taken) - len(member.unused_data) - len(member.unconsumed_tail)
+                size += len(part)
+                window = min(2 * window, PIECE_BYTES)
+                if part:
+                    yield part
+        if not member.eof and (rest := member.flush()):  # a last repetition may be held back
+            yield rest
         if not member.eof:
             raise FileRefused("the gzip file ends in the middle: it was cut off on its way", code="truncated_file")
+
+
+def _padding_end(packed: bytes, at: int) -> int:
+    """Behind the zeros that members may be padded with."""
+    found = _PADDING.match(packed, at)
+    return found.end() if found else at
 
 
 def refuse_binary(start: bytes) -> None:
