@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import polars as pl
@@ -78,6 +79,9 @@ def test_the_vectorised_numbers_are_those_of_one_by_one(value: float) -> None:
     for written in (repr(value), f"{value:.17g}", f"{value:.3f}", f"{value:.10e}"):
         right = number_text(written)
         texts = pl.Series([written], dtype=pl.String)
+        if math.isinf(float(written)):  # rounded up beyond all numbers
+            assert right is None
+            continue
         assert right is not None
         assert float(right) == float(written)
         if plain_numbers(texts)[0]:

@@ -53,7 +53,7 @@ class Run:
         if self._transaction is not None:
             return await self._transaction.fetch(query, *args)
         assert self._store is not None
-        async with self._store.transaction() as transaction:
+        async with self._store.reading() as transaction:
             return await transaction.fetch(query, *args)
 
     async def execute(self, query: str, *args: Any) -> None:

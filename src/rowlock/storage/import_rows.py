@@ -118,6 +118,9 @@ def needed_indexes(total_chunks: int | None, waiting: Iterable[int]) -> set[int]
     return set(waiting) or {total_chunks}
 
 
+_MESSAGE_CHARS_MAX = 1_000
+
+
 def final(status: ImportStatus) -> ImportStatus:
     """The status, if an import can end with it."""
     if not status.final:
@@ -141,8 +144,9 @@ def death(chunk: int | None, job_id: JobId, outcome: int | None, error: str | No
         "jobId": job_id,
         "chunk": chunk,
     }
-    what = "A job of this import" if chunk is None else f"Chunk {chunk}"
-    return f"{what} {'was cancelled' if cancelled else 'failed'}", _dumped(told)
+    what = "a job of this import" if chunk is None else f"chunk {chunk}"
+    reason = "was cancelled" if cancelled else f"failed: {told['message']}"
+    return f"{what} {reason}"[:_MESSAGE_CHARS_MAX], _dumped(told)
 
 
 def _dumped(value: object) -> str:

@@ -184,9 +184,9 @@ SET status = CASE WHEN total_chunks IS NULL THEN 'QUEUED' ELSE 'RUNNING' END,
 WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
 
 -- name: overtaken_import
--- Planned, and another has had its turn since; two that may have had the same are after each other.
+-- Planned, and another was planned in a turn since, and has wiped; two that may have had the same are after each other.
 SELECT o.id FROM rowlock.imports i JOIN rowlock.imports o ON o.scope = i.scope AND o.turn >= i.turn AND o.id <> i.id
-WHERE i.id = $1::uuid AND i.total_chunks IS NOT NULL
+WHERE i.id = $1::uuid AND i.total_chunks IS NOT NULL AND o.total_chunks IS NOT NULL
 LIMIT 1
 
 -- name: resume_chunks

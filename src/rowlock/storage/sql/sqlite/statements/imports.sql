@@ -170,9 +170,9 @@ SET status = iif(total_chunks IS NULL, 'QUEUED', 'RUNNING'),
 WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
 
 -- name: overtaken_import
--- Planned, and another has had its turn since.
+-- Planned, and another was planned in a turn since, and has wiped.
 SELECT o.id FROM imports i CROSS JOIN imports o ON o.scope = i.scope AND o.turn > i.turn
-WHERE i.id = :id AND i.total_chunks IS NOT NULL
+WHERE i.id = :id AND i.total_chunks IS NOT NULL AND o.total_chunks IS NOT NULL
 LIMIT 1
 
 -- name: resume_chunk
