@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -127,7 +127,7 @@ MakeOffice = Callable[..., Awaitable[Office]]
 
 
 @pytest.fixture
-async def make_office(make_app: MakeApp, tmp_path: Path) -> MakeOffice:
+async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOffice]:
     """Makes offices; without importers where `declare` is given, which declares its own."""
 
     async def make(declare: Callable[[Rowlock], object] | None = None, **settings: Any) -> Office:
@@ -138,12 +138,14 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> MakeOffice:
             app.importer("customers", row=Customer, key=["email"], into="customers")
         else:
             declare(app)
-        office = Office(app, tmp_path)
-        for table in _TABLES:  # another test's, where the store keeps a database for all
-            await office.execute(f"DROP TABLE IF EXISTS {table}")
-        return office
+        made.append(Office(app, tmp_path))
+        return made[-1]
 
-    return make
+    made: list[Office] = []
+    yield make
+    for office in made[:1]:  # where the store keeps one database for all tests
+        for table in _TABLES:
+            await office.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.fixture
