@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from postgres_server import PostgresServer
+
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("rowlock", deadline=None)
+hypothesis.settings.load_profile("rowlock")
 
 
 @pytest.fixture(scope="session")
