@@ -9,7 +9,6 @@ import pytest
 
 from postgres_server import PostgresServer
 
-
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("rowlock", deadline=None)
 hypothesis.settings.load_profile("rowlock")
