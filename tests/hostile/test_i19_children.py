@@ -143,7 +143,8 @@ async def test_a_reader_that_takes_too_much_memory_is_ended_and_the_attack_notic
         with measured() as use:
             code, _ = await outcome(sandbox, limited)
         await sandbox.close()
-        assert (code, use.memory_mb <= 200) == (("file_too_large", True) if guarded else ("too_much", False))
+        # What a child takes between two looks comes on top.
+        assert (code, use.memory_mb <= 300) == (("file_too_large", True) if guarded else ("too_much", False))
 
 
 async def test_no_chunk_grows_past_its_limit(sandbox: Sandbox, order: Order, evil: Evil) -> None:

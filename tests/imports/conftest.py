@@ -138,14 +138,22 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOf
             app.importer("customers", row=Customer, key=["email"], into="customers")
         else:
             declare(app)
-        made.append(Office(app, tmp_path))
-        return made[-1]
+        office = Office(app, tmp_path)
+        if not made:
+            await _forget_tables(office)
+        made.append(office)
+        return office
 
     made: list[Office] = []
     yield make
-    for office in made[:1]:  # where the store keeps one database for all tests
-        for table in _TABLES:
-            await office.execute(f"DROP TABLE IF EXISTS {table}")
+    if made:
+        await _forget_tables(made[0])
+
+
+async def _forget_tables(office: Office) -> None:
+    """The store may keep one database for the tests of all folders."""
+    for table in _TABLES:
+        await office.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.fixture

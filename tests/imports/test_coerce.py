@@ -77,8 +77,8 @@ def test_what_is_not_declared_is_no_number(text: str, formats: Formats) -> None:
 
 def test_a_decimal_comma_that_is_not_declared_is_refused_with_a_suggestion() -> None:
     told = refused(Kind.DECIMAL, "12,5").reason
-    assert "write 12.5, or declare the decimal comma for this import" in told
-    assert "write 12,5, or declare the decimal point for this import" in refused(Kind.DECIMAL, "12.5", COMMA).reason
+    assert "write 12.5; or this import must declare the decimal comma" in told
+    assert "write 12,5; or this import must declare the decimal point" in refused(Kind.DECIMAL, "12.5", COMMA).reason
     assert "between thousands" in refused(Kind.DECIMAL, "1,000").reason
     assert "exponent" in refused(Kind.DECIMAL, "1e5").reason
 

@@ -146,7 +146,7 @@ def test_up_serves_what_it_prints(start: Start, database: str) -> None:
 def test_up_tells_people_where_to_look(start: Start) -> None:
     up = start("up", ROWLOCK_HTTP_PORT="0")
     fields = dict(line.split(maxsplit=1) for line in iter(up.line, "stop         Ctrl-C\n"))
-    assert list(fields) == ["application", "database", "workers", "api", "token", "try", "first", "look"]
+    assert list(fields) == ["application", "imports", "database", "workers", "api", "token", "try", "first", "look"]
     assert fields["try"] == (
         f"curl -H 'Authorization: Bearer {fields['token'].strip()}' {fields['api'].strip()}/api/v1/health\n"
     )
