@@ -207,11 +207,6 @@ class Rowlock:
             self.job(IMPORT_JOB, queue=self.settings.import_queue)(self.imports.work)
         return self.imports.declaring(name, options)
 
-    def _serve_imports(self) -> None:
-        """Have workers on the queues of imports, unless they are declared otherwise."""
-        for queue in self.imports.queues(self.settings.import_queue) - self._profiles.keys():
-            self.queue(queue, concurrency=self.settings.import_concurrency, buffer_max=0)
-
     @property
     def importers(self) -> Mapping[str, ImportType]:
         """The import types that were declared, by name."""
@@ -366,7 +361,7 @@ class Rowlock:
         found = self._engines.get(loop)
         if found is None:
             store = open_store(self.settings, self.clock)
-            self._serve_imports()
+            self._profiles = self.imports.profiles(self.settings) | self._profiles
             enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
             found = Engine(
                 store,

@@ -26,7 +26,9 @@ from rowlock.imports.workshop import Workshop
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
+from rowlock.jobs.policy import QueueProfile
 from rowlock.observe import logs
+from rowlock.settings import Settings
 from rowlock.storage.blobs import Blobs
 from rowlock.storage.imports import ChunkStatus, ImportId, ImportRecord
 from rowlock.storage.records import NewJob
@@ -58,9 +60,10 @@ class Imports:
 
         return decorate
 
-    def queues(self, default: str) -> set[str]:
-        """The queues that imports are on; this one where a type names none."""
-        return {declared.queue or default for declared in self.types.values()}
+    def profiles(self, settings: Settings) -> dict[str, QueueProfile]:
+        """How workers treat the queues that imports are on, unless they are declared otherwise."""
+        names = {declared.queue or settings.import_queue for declared in self.types.values()}
+        return {name: QueueProfile(name, settings.import_concurrency, buffer_max=0) for name in names}
 
     @property
     def shop(self) -> Workshop:

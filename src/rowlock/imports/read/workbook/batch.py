@@ -32,7 +32,6 @@ class RowBatch:
 
     def __init__(self, reader: CellReader, limits: ReadLimits, rows_max: int = BATCH_ROWS) -> None:
         self.hidden = 0
-        self.formulas = False
         self._reader = reader
         self._bytes_max = limits.block_bytes
         self._rows_max = rows_max
@@ -121,7 +120,6 @@ class RowBatch:
             outline.rows, outline.texts = [], []
         columns: dict[int, _Column] = {}
         for (at, form), (places, written) in gathered.items():
-            self.formulas = self.formulas or form.type == "f"
             cells = self._reader.read(form, written)
             for place, code, reason in cells.faults:
                 row = self._numbers[places[place]]

@@ -35,7 +35,6 @@ class Workbook:
     shared_strings: str | None = None
     styles: str | None = None
     since_1904: bool = False
-    recalculate: bool = False  # its writer did not compute the formulas
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,6 @@ def read_workbook(package: Package) -> Workbook:
             listed.append((attributes.get("name", ""), relation, hidden))
         elif name == "workbookPr":
             book.since_1904 = attributes.get("date1904", "0") in TRUE
-        elif name == "calcPr":
-            book.recalculate = attributes.get("fullCalcOnLoad", "0") in TRUE
 
     parse(part, small_part(package, part), start, _nothing)
     targets = {relation.id: relation for relation in relations}

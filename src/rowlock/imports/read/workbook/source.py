@@ -45,7 +45,6 @@ class WorkbookSource:
         self._package = package
         self._part = sheet.part
         self._limits = limits
-        self._recalculate = book.recalculate
         self._cells = CellReader(shared, read_styles(package, book.styles), book.since_1904, limits)
         self.about: dict[str, Any] = {"format": "xlsx", "sheet": sheet.name, "sheets": len(book.sheets)}
         self.notices: list[str] = []
