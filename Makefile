@@ -9,7 +9,7 @@ up: .venv
 	$(BIN)/rowlock up
 
 test: check pgbouncer
-	$(BIN)/python -m pytest -m "not long" $(ARGS) || { echo "once more, what failed, alone:"; \
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist worksteal $(ARGS) || { echo "once more, what failed, alone:"; \
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
 check: .venv

@@ -20,3 +20,18 @@ def postgres() -> Iterator[PostgresServer]:
     # Compiling a statement that runs once takes longer than running it.
     with PostgresServer(fsync=False, settings={"jit": "off"}) as server:
         yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests have measured."""
+    lines = [
+        f"{report.nodeid.rpartition('/')[2]}: {value}"
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == "figure" and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)

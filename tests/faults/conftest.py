@@ -78,17 +78,3 @@ def figure(record_property: Callable[[str, object], None]) -> Callable[[str], No
         record_property("figure", text)
 
     return say
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    lines = [
-        f"{report.nodeid.rpartition('/')[2]}: {value}"
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.getreports(outcome)
-        for name, value in report.user_properties
-        if name == "figure" and report.when == "call"
-    ]
-    if lines:
-        terminalreporter.section("figures")
-        for line in lines:
-            terminalreporter.write_line(line)

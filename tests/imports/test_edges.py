@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from imports.conftest import Customer, MakeOffice, Office, customers_csv, error_of, told
+from imports.conftest import SECONDS, Customer, MakeOffice, Office, customers_csv, error_of, told
 from rowlock import Importer, Permanent, Rowlock, Run, SettingsError, Snooze
 from rowlock.desk import Desk
 from rowlock.ids import uuid7
-from rowlock.imports import chunk
+from rowlock.imports import chunk, imports
 from rowlock.imports.intake import About, Intake
 from rowlock.imports.sandbox import Sandbox
 from rowlock.storage.imports import ImportStatus
@@ -309,6 +309,7 @@ async def test_a_failed_chunk_is_done_again_when_the_import_is_resumed_and_no_ot
 
     broken = [True]
     monkeypatch.setattr(chunk, "load_chunk", third_fails)
+    monkeypatch.setattr(imports, "_CLOSE_SECONDS", SECONDS)  # not before the other chunks are done
     record = await office.run(people(300))
     assert (record.status, error_of(record)["chunk"]) == (ImportStatus.FAILED, 2)
     assert record.completed_chunks == (record.total_chunks or 0) - 1

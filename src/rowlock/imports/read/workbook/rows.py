@@ -85,13 +85,13 @@ class Outlines:
         if outline is None:
             return None
         texts = parts[1::2]
-        if outline.pick is not None:
-            texts = outline.pick(texts)
-        if "&" in piece:
+        if "&" in piece:  # in a text that is left out, too: expat refuses a bad one wherever it is
             try:
                 texts = [unescaped(text) if "&" in text else text for text in texts]
             except Unreadable:
                 return None
+        if outline.pick is not None:
+            texts = outline.pick(texts)
         number = int(written)
         return (number, outline, texts) if number <= 1_048_576 else None
 
