@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from rowlock.clock import Clock
 from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
+from rowlock.storage.call_verbs import CallVerbs
 from rowlock.storage.import_verbs import ImportTransaction, ImportVerbs
 from rowlock.storage.records import (
     CancelResult,
@@ -85,7 +86,7 @@ class StoreTransaction(ImportTransaction, Protocol):
         """Enqueue in this transaction: the jobs exist when it commits."""
 
 
-class Store(ImportVerbs, Protocol):
+class Store(ImportVerbs, CallVerbs, Protocol):
     """Where jobs rest."""
 
     url: str  # without its password

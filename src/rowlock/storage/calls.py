@@ -1,0 +1,94 @@
+"""What passes between the sync and a store: calls of another service that are counted, and what they are about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from rowlock.errors import KEY_LENGTH_MAX
+
+PermitId = str
+"""A UUID that the caller makes up: one per call."""
+
+Marks = dict[str, str]
+"""By property, the mark of what wrote it last."""
+
+EXACT_SECONDS_MAX = 60.0
+EXACT_COUNT_MAX = 1_000
+STEPS = 100
+
+
+class CallLimit(NamedTuple):
+    """At most `count` calls of this key in any `seconds`."""
+
+    key: str
+    count: int
+    seconds: float
+
+    @property
+    def step_seconds(self) -> float:
+        """0 where each call is kept with its own time; else calls are kept in sums, and count up to so much longer."""
+        if self.seconds <= EXACT_SECONDS_MAX and self.count <= EXACT_COUNT_MAX:
+            return 0.0
+        return self.seconds / STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class CallBudget:
+    """How a key stands."""
+
+    key: str
+    in_use: int  # calls that count now: not over, or over for less than the seconds of their limit
+    rests_until: datetime | None  # None: it does not rest
+
+
+def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
+    """The limits by key, the order in which they are taken; raises ValueError for what cannot be kept."""
+    for limit in limits:
+        checked_key(limit.key)
+        if limit.count < 1 or not 0 < limit.seconds < float("inf"):
+            raise ValueError(f"limit {limit.key!r} must allow at least one call in a number of seconds above 0")
+    if len({limit.key for limit in limits}) < len(limits):
+        raise ValueError("a call counts once for each of its limits: give each a key of its own")
+    return sorted(limits)
+
+
+def checked_key(key: str) -> str:
+    """The key of a limit; ValueError unless it may be one."""
+    if not 0 < len(key) <= KEY_LENGTH_MAX or not key.isprintable():
+        raise ValueError(f"the key of a limit must be 1 to {KEY_LENGTH_MAX} printable characters, not {key[:300]!r}")
+    return key
+
+
+def checked_seconds(seconds: float) -> float:
+    """A time to wait; ValueError unless it is one."""
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{seconds} is no number of seconds")
+    return float(seconds)
+
+
+def kept_keys(keys: Iterable[str]) -> dict[str, str]:
+    """By the keys of subjects as they are kept, those that were given: any text, short or long, is a key."""
+    return {_kept_key(key): key for key in keys}
+
+
+def _kept_key(key: str) -> str:
+    kept = kept_text(key)
+    if len(kept) <= KEY_LENGTH_MAX:
+        return kept
+    return f"\\sha256 {hashlib.sha256(kept.encode()).hexdigest()}"
+
+
+def kept_text(text: str) -> str:
+    """The text as every store can keep it, with what some cannot (NUL, half a character) written as in JSON."""
+    plain = "\\" not in text and text.isprintable()
+    return text if plain else json.dumps(text)[1:-1]
+
+
+def given_text(kept: str) -> str:
+    """The text that was given."""
+    return str(json.loads(f'"{kept}"')) if "\\" in kept else kept
