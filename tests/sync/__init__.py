@@ -1,0 +1,1 @@
+"""Outbound sync, against a HubSpot stand-in on a real port."""
