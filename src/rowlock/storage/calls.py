@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from rowlock.errors import KEY_LENGTH_MAX
 
@@ -22,7 +21,8 @@ EXACT_COUNT_MAX = 1_000
 STEPS = 100
 
 
-class CallLimit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallLimit:
     """At most `count` calls of this key in any `seconds`."""
 
     key: str
@@ -54,7 +54,7 @@ def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
             raise ValueError(f"limit {limit.key!r} must allow at least one call in a number of seconds above 0")
     if len({limit.key for limit in limits}) < len(limits):
         raise ValueError("a call counts once for each of its limits: give each a key of its own")
-    return sorted(limits)
+    return sorted(limits, key=lambda limit: limit.key)
 
 
 def checked_key(key: str) -> str:
@@ -69,6 +69,10 @@ def checked_seconds(seconds: float) -> float:
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"{seconds} is no number of seconds")
     return float(seconds)
+
+
+def ended(permit_id: PermitId) -> ValueError:
+    return ValueError(f"call {permit_id} has ended: each call needs an id of its own")
 
 
 def kept_keys(keys: Iterable[str]) -> dict[str, str]:
@@ -92,3 +96,16 @@ def kept_text(text: str) -> str:
 def given_text(kept: str) -> str:
     """The text that was given."""
     return str(json.loads(f'"{kept}"')) if "\\" in kept else kept
+
+
+def kept_marks(marks: Mapping[str, str]) -> Marks:
+    return {kept_text(property): mark for property, mark in marks.items()}
+
+
+def given_marks(marks: Mapping[str, str]) -> Marks:
+    return {given_text(property): mark for property, mark in marks.items()}
+
+
+def later_marks(before: Mapping[str, str], told: Mapping[str, str]) -> Marks:
+    """Both together, of two marks of one property the greater."""
+    return {**before, **{property: max(mark, before.get(property, mark)) for property, mark in told.items()}}

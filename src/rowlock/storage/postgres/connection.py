@@ -188,7 +188,8 @@ class Connections:
 
 
 _TIMEOUTS = dict.fromkeys(
-    ("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake"), BUSY_SECONDS
+    ("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake", "take_call", "end_call"),
+    BUSY_SECONDS,
 )
 
 

@@ -1,7 +1,7 @@
 """Staged rows into their table: what is there already falls away, what is new is inserted, the rest updated.
 
-    drop     staged rows that the table has exactly so
     insert   those whose key is not there, by key
+    drop     staged rows that the table has exactly so; before the others where most are
     update   those that differ, locked by key beforehand
 
 All loads insert before they update, and do each by key: so none can wait for another that waits for it. Where the table
@@ -26,6 +26,7 @@ from rowlock.storage.tables import Load, Loaded, Mode, Refused
 UNIQUE_TRIES = 3
 """How often a key may come into the table while its row is on the way there."""
 
+PROBED_ROWS = 200
 PARTS = 8
 ROW_BY_ROW = 64
 """So many rows are not divided again: to try one costs a single message, to find it by dividing many."""
@@ -76,17 +77,29 @@ class Put:
 
     async def all(self, refusals: Refusals) -> Loaded:
         """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
-        span, before = self._stage.span, len(refusals.rows)
+        stage, before = self._stage, len(refusals.rows)
+        insert, update = Part(self._find_existing, self._insertion), Part(self._hold, self._update)
         async with self._looking_up():
-            left = self._stage.rows - await self._drop_unchanged()
-            insert = Part(self._refuse_existing, self._insertion)
-            inserted = await self._tried(insert, 0, span, refusals) if left else 0
+            known = self.updates and await self._mostly_there()
+            left = stage.rows - (await self._drop_unchanged() if known else 0)
+            inserted = await self._tried(insert, 0, stage.span, refusals) if left else 0
             left -= inserted + len(refusals.rows) - before
-            update = Part(self._hold, self._update)
+            if left and self.updates and not known:
+                left -= await self._drop_unchanged("s.old")
             changes = left and self.updates and self.differs
-            updated = await self._tried(update, 0, span, refusals) if changes else 0
-        unchanged = self._stage.rows - inserted - updated - (len(refusals.rows) - before)
+            updated = await self._tried(update, 0, stage.span, refusals) if changes else 0
+        unchanged = stage.rows - inserted - updated - (len(refusals.rows) - before)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
+
+    async def _mostly_there(self) -> bool:
+        """Whether most keys seem to be in the table; what is there falls away first, or last, which is only cheaper."""
+        step = max(1, self._stage.rows // PROBED_ROWS)
+        seen, there = await self._connection.fetchrow(
+            f"SELECT count(*), count(*) FILTER (WHERE EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key}))"  # noqa: S608 - quoted
+            f" FROM {self._stage.sql} s WHERE s.n % {step} = 0",
+            timeout=LOAD_SECONDS,
+        )
+        return bool(2 * there > seen)
 
     @asynccontextmanager
     async def _looking_up(self) -> AsyncIterator[None]:
@@ -160,22 +173,26 @@ class Put:
             done += await self._tried(part, place, place + 1, refusals, UNIQUE_TRIES)
         return done
 
-    async def _refuse_existing(self, where: str) -> list[Refused]:
-        """Take the rows off the stage whose keys are in the table already, where each is to be new."""
-        if not self._load.key or self.updates:
+    async def _find_existing(self, where: str) -> list[Refused]:
+        """Tell the rows whose keys are in the table from the new ones; where all are to be new they are refused."""
+        if not self._load.key:
+            return []
+        if self.updates:
+            await self._run(
+                f"UPDATE {self._stage.sql} s SET old = TRUE FROM {self._shape.sql} t"  # noqa: S608 - quoted
+                f" WHERE {self.same_key} AND NOT s.old AND {where}"
+            )
             return []
         exist = await self._existing(where)
         await self._stage.remove(exist)
         return [key_exists(self._load, self._number(place)) for place in exist]
 
     def _insertion(self, where: str) -> str:
-        if self.updates:
-            where += f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})"
         names = ", ".join(map(quoted, self._stage.names))
         values = ", ".join(f"s.{own}" for own in self._stage.own)
         return (
             f"INSERT INTO {self._shape.sql} ({names})"  # noqa: S608 - quoted
-            f" SELECT {values} FROM {self._stage.sql} s WHERE {where} ORDER BY s.n"
+            f" SELECT {values} FROM {self._stage.sql} s WHERE NOT s.old AND {where} ORDER BY s.n"
         )
 
     async def _existing(self, where: str) -> list[int]:
@@ -186,17 +203,16 @@ class Put:
         )
         return [row[0] for row in rows]
 
-    async def _drop_unchanged(self) -> int:
-        if not self.updates:
-            return 0
-        same = " AND ".join([self.same_key, f"NOT ({self._differs})"])
+    async def _drop_unchanged(self, where: str = "TRUE") -> int:
+        same = f"{self.same_key} AND {where} AND NOT ({self._differs})"
         return await self._run(f"DELETE FROM {self._stage.sql} s USING {self._shape.sql} t WHERE {same}")  # noqa: S608
 
     async def _hold(self, where: str) -> list[Refused]:
         """Lock the rows that are to be updated, by key."""
         await self._connection.execute(
             f"SELECT count(*) FROM (SELECT FROM {self._stage.sql} s, {self._shape.sql} t"  # noqa: S608 - quoted
-            f" WHERE {self.same_key} AND {where} AND ({self._differs}) ORDER BY s.n FOR NO KEY UPDATE OF t) held",
+            f" WHERE {self.same_key} AND s.old AND {where} AND ({self._differs})"
+            f" ORDER BY s.n FOR NO KEY UPDATE OF t) held",
             timeout=LOAD_SECONDS,
         )
         return []
@@ -204,7 +220,7 @@ class Put:
     def _update(self, where: str) -> str:
         return (
             f"UPDATE {self._shape.sql} t SET {self._set} FROM {self._stage.sql} s"  # noqa: S608 - quoted
-            f" WHERE {self.same_key} AND {where} AND ({self._differs})"
+            f" WHERE {self.same_key} AND s.old AND {where} AND ({self._differs})"
         )
 
     def _number(self, place: int) -> int:

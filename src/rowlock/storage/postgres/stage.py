@@ -45,7 +45,8 @@ async def copy(connection: Any, schema: str, table: str, columns: Sequence[str],
 
 
 class Stage:
-    """Rows in a temporary table: `n`, their place in the order of keys, and c0, c1, … typed like the destination."""
+    """Rows in a temporary table: `n`, their place in the order of keys; c0, c1, …, typed like the destination; `old`:
+    the key is in the table already."""
 
     def __init__(self, connection: Any, load: Load, shape: Shape) -> None:
         self._connection = connection
@@ -62,7 +63,8 @@ class Stage:
         typed = ", ".join(f"{quoted(name)} AS {own}" for name, own in zip(self.names, self.own, strict=True))
         await self._connection.execute(
             f"CREATE TEMP TABLE {quoted(self.table)} ON COMMIT DROP AS"  # noqa: S608 - quoted
-            f" SELECT 0::bigint AS n, {typed} FROM {self._shape.sql} WITH NO DATA"
+            f" SELECT 0::bigint AS n, {typed}, FALSE AS old FROM {self._shape.sql} WITH NO DATA;"
+            f" ALTER TABLE {self.sql} ALTER old SET DEFAULT FALSE"
         )
 
     async def fill(self, frame: pl.DataFrame, refusals: Refusals) -> None:
@@ -91,7 +93,7 @@ class Stage:
         before = await self._connection.fetchrow(_ZONE_AND_FORM)
         await self._connection.execute(_SET_ZONE_AND_FORM, "UTC", "ISO, YMD")
         done = await self._connection.execute(
-            f"INSERT INTO {self.sql} SELECT row_number() OVER (ORDER BY {_order(load)}) - 1,"  # noqa: S608 - quoted
+            f"INSERT INTO {self.sql} (n, {', '.join(self.own)}) SELECT row_number() OVER (ORDER BY {_order(load)}) - 1,"  # noqa: S608 - quoted
             f" {', '.join(values)} FROM {staged}",
             timeout=LOAD_SECONDS,
         )

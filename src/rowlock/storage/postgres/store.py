@@ -13,6 +13,7 @@ from rowlock.clock import Clock, StoreClock
 from rowlock.storage.base import StoreTransaction, Wake
 from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
+from rowlock.storage.postgres.calling import Calling
 from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 from rowlock.storage.postgres.examine import examine
 from rowlock.storage.postgres.importing import Importing, ImportingTransaction
@@ -51,7 +52,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators, Reliability, Access, Importing):
+class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(

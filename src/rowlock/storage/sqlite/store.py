@@ -41,6 +41,7 @@ from rowlock.storage.reliability import Activity, FailureFilter, FailureId, Fail
 from rowlock.storage.sqlite import claim, examine, listen, operate, record, retain, schema, settle, tally
 from rowlock.storage.sqlite.access import Access
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
+from rowlock.storage.sqlite.calling import Calling
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
@@ -58,7 +59,7 @@ IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore(Reliability, Access, Importing):
+class SqliteStore(Reliability, Access, Importing, Calling):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:
