@@ -58,6 +58,21 @@ async def test_counts_are_exact_on_a_partitioned_table(store: Store, direct: boo
     assert {refused.code for refused in loaded.refused} == {"check"}  # no partition takes them
 
 
+async def test_a_row_that_a_trigger_changes_is_inserted_once_and_not_updated(store: Store) -> None:
+    table = new_name()
+    await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, name text, city text)")
+    await run(
+        store,
+        f"CREATE FUNCTION {table}_louder() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.name := upper(NEW.name); RETURN NEW; END $$",
+    )
+    await run(store, f"CREATE TRIGGER louder BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_louder()")
+    load = replace(UPSERT, table=table)
+    assert counts(await put(store, load, ANN, BEN)) == (2, 0, 0, 0)
+    assert counts(await put(store, load, ANN, (2, "BEN", "Rome"), CAT)) == (1, 1, 1, 0)
+    assert await held(store, load) == [(1, "Ann", "Oslo"), (2, "BEN", "Rome"), (3, "CAT", "Lima")]
+
+
 @pytest.mark.parametrize(
     ("type", "kind", "good", "bad", "code"),
     [
