@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from sync.standin import endpoints
+from sync.standin.asked import Asked
 from sync.standin.crm import Crm
-from sync.standin.endpoints import SCOPES, Asked, Endpoint
+from sync.standin.endpoints import SCOPES, Endpoint
 from sync.standin.refusal import Refusal, limited, malformed
 from sync.standin.trouble import AFTER, Trouble
 from sync.standin.windows import Windows

@@ -36,8 +36,8 @@ class Thing:
     id: str
     created: float
     properties: dict[str, str]
-    updated_at: str = field(default_factory=lambda: _now())
-    created_at: str = field(default_factory=lambda: _now())
+    updated_at: str = field(default_factory=lambda: now())
+    created_at: str = field(default_factory=lambda: now())
 
     def shown(self, names: set[str] | None = None) -> dict[str, Any]:
         all_of_it = {**self.properties, "hs_object_id": self.id, "createdate": self.created_at}
@@ -168,7 +168,7 @@ class Crm:
                 thing.properties[name] = value
             else:
                 thing.properties.pop(name, None)
-        thing.updated_at = _now()
+        thing.updated_at = now()
 
     def types_between(self, kind: str, other: str) -> tuple[int, ...]:
         if (kind, other) not in ASSOCIATIONS:
@@ -222,5 +222,5 @@ class Crm:
         return found
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
