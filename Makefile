@@ -34,7 +34,7 @@ pgbouncer:
 
 .venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,telemetry,metrics,notify,web,client,imports,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,telemetry,metrics,notify,web,client,imports,sync,dev]'
 	@touch .venv
 
 clean:

@@ -5,6 +5,10 @@ from rowlock.clock import FakeClock
 from rowlock.errors import (
     BadCursor,
     BadPayload,
+    CallError,
+    CallFailed,
+    CallRefused,
+    CallUncertain,
     CompanyMismatch,
     DeadlineExceeded,
     DuplicateImport,
@@ -14,6 +18,8 @@ from rowlock.errors import (
     ImportIsOver,
     ImportNotFound,
     ImportNotResumable,
+    IntegrationDisabled,
+    IntegrationNotFound,
     JobCancelled,
     JobError,
     JobFailed,
@@ -22,6 +28,7 @@ from rowlock.errors import (
     JobNotRetryable,
     LeaseLost,
     NoticeFailed,
+    OperationNotFound,
     Outcome,
     PayloadTooLarge,
     Permanent,
@@ -38,6 +45,7 @@ from rowlock.errors import (
     Snooze,
     StoreError,
     StoreUnavailable,
+    SyncError,
     TokenNotFound,
     UnknownImportType,
     UnknownJobType,
@@ -54,11 +62,24 @@ from rowlock.settings import Settings
 from rowlock.storage.records import CancelResult, JobRecord, Limit, Page, Receipt, Status
 from rowlock.storage.reliability import FailurePage, FailureRecord
 from rowlock.storage.tables import Loaded, Mode
+from rowlock.sync.allow import Allow
+from rowlock.sync.answer import Answer
+from rowlock.sync.call import Call, Calls
+from rowlock.sync.integration import Integration
+from rowlock.sync.operation import Operation, Update
 
 __all__ = [
+    "Allow",
+    "Answer",
     "Backoff",
     "BadCursor",
     "BadPayload",
+    "Call",
+    "CallError",
+    "CallFailed",
+    "CallRefused",
+    "CallUncertain",
+    "Calls",
     "CancelResult",
     "CompanyMismatch",
     "DeadlineExceeded",
@@ -77,6 +98,9 @@ __all__ = [
     "ImportNotFound",
     "ImportNotResumable",
     "Importer",
+    "Integration",
+    "IntegrationDisabled",
+    "IntegrationNotFound",
     "Job",
     "JobCancelled",
     "JobError",
@@ -93,6 +117,8 @@ __all__ = [
     "Missed",
     "Mode",
     "NoticeFailed",
+    "Operation",
+    "OperationNotFound",
     "Outcome",
     "Page",
     "PayloadTooLarge",
@@ -118,8 +144,10 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreUnavailable",
+    "SyncError",
     "TokenNotFound",
     "Unique",
     "UnknownImportType",
     "UnknownJobType",
+    "Update",
 ]

@@ -29,16 +29,10 @@ from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings, load
 from rowlock.storage.base import Store
 from rowlock.storage.open import open_store
-from rowlock.storage.records import (
-    CancelResult,
-    JobFilter,
-    JobRecord,
-    Limit,
-    Page,
-    Receipt,
-    Status,
-)
+from rowlock.storage.records import CancelResult, JobFilter, JobRecord, Limit, Page, Receipt, Status
 from rowlock.storage.reliability import FailureFilter, FailurePage
+from rowlock.sync.integration import Integration
+from rowlock.sync.integrations import Integrations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +61,7 @@ class Rowlock:
         self._schedules: dict[str, Schedule] = {}
         self._strict = not allow_unknown_types
         self.imports = Imports(lambda: self.engine)
+        self.integrations = Integrations(self)
         # A store's connections belong to one event loop; the portal of synchronous callers has its own.
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
         if self.settings.notifies:
@@ -181,17 +176,9 @@ class Rowlock:
         if missed not in list(Missed):
             raise SettingsError(f"schedule {name!r}: missed must be {', '.join(Missed)}, not {missed!r}")
         Options(**options).check(f"schedule {name!r}")
+        when = (cron, every_seconds, zone)
         made = Schedule(
-            name,
-            type_name,
-            cron,
-            every_seconds,
-            zone,
-            payload or {},
-            Missed(missed),
-            grace_seconds,
-            start_delay_seconds,
-            options,
+            name, type_name, *when, payload or {}, Missed(missed), grace_seconds, start_delay_seconds, options
         )
         made.check()
         self._schedules[name] = made
@@ -206,6 +193,13 @@ class Rowlock:
         if IMPORT_JOB not in self.registry:
             self.job(IMPORT_JOB, queue=self.settings.import_queue)(self.imports.work)
         return self.imports.declaring(name, options)
+
+    def integration(self, name: str, *, base_url: str, **options: Any) -> Integration:
+        """Declare a service that operations write to; the options are those of Integration.
+
+        hub = app.integration("crm", base_url="https://crm.example.com", token=..., limits=[Allow(100, per_seconds=10)])
+        """
+        return self.integrations.declare(name, {"base_url": base_url, **options})
 
     @property
     def importers(self) -> Mapping[str, ImportType]:
@@ -361,7 +355,8 @@ class Rowlock:
         found = self._engines.get(loop)
         if found is None:
             store = open_store(self.settings, self.clock)
-            self._profiles = self.imports.profiles(self.settings) | self._profiles
+            known = self.imports.profiles(self.settings) | self.integrations.profiles(self.settings)
+            self._profiles = known | self._profiles
             enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
             found = Engine(
                 store,
@@ -373,7 +368,7 @@ class Rowlock:
                 self.redact,
                 self._schedules,
                 chores=self.imports.chores,
-                warmers=[self.imports.warm] if self.importers else [],
+                warmers=[*([self.imports.warm] if self.importers else []), *self.integrations.warmers],
             )
             self._engines[loop] = found
         return found
@@ -386,6 +381,7 @@ class Rowlock:
     async def close(self) -> None:
         """Let go of the store's connections of the running event loop."""
         await self.imports.let_go()
+        await self.integrations.let_go()
         engine = self._engines.pop(asyncio.get_running_loop(), None)
         if engine is not None:
             await engine.store.close()

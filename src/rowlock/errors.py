@@ -19,6 +19,14 @@ RowlockError
 │   ├── ImportNotFound       no import has this id
 │   ├── ImportIsOver         there is nothing left to cancel
 │   └── ImportNotResumable   only failed and cancelled imports whose files are there can go on
+├── SyncError                about an integration, or a call of its service
+│   ├── IntegrationNotFound  no integration is declared under this name
+│   ├── OperationNotFound    the integration has no operation of this name
+│   ├── IntegrationDisabled  it is switched off; the message names the setting that switches it on
+│   └── CallError            a call did not end as it should
+│       ├── CallFailed       the service answered with an error, or could not be reached
+│       ├── CallRefused      the service does not let us: the credential, or a scope that it lacks
+│       └── CallUncertain    no whole answer came: the service may have done it, or not
 ├── JobError                 about one job
 │   ├── UnknownJobType       no handler is registered under this name
 │   ├── BadPayload           the payload is not what the handler takes
@@ -44,6 +52,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from typing import Any
 
 KEY_LENGTH_MAX = 200
 DELAY_SECONDS_MAX = 10 * 366 * 86_400.0
@@ -175,6 +184,61 @@ class ImportNotResumable(ImportFault):
     """Only failed and cancelled imports whose files are still there can be resumed."""
 
     code = "import_not_resumable"
+
+
+class SyncError(RowlockError):
+    """An integration could not be used, or a call of its service has failed."""
+
+    code = "sync_error"
+
+
+class IntegrationNotFound(SyncError):
+    """No integration is declared under this name."""
+
+    code = "integration_not_found"
+
+
+class OperationNotFound(SyncError):
+    """The integration has no operation of this name."""
+
+    code = "operation_not_found"
+
+
+class IntegrationDisabled(SyncError):
+    """The integration is switched off; nothing was enqueued. The message says what switches it on."""
+
+    code = "integration_disabled"
+
+
+class CallError(SyncError):
+    """A call of a service did not end as it should; the answer, where one came, is with it."""
+
+    code = "call_error"
+
+    def __init__(self, message: str, *, answer: Any = None) -> None:
+        super().__init__(message)
+        self.answer = answer  # an Answer, where one came
+        self.status: int | None = None if answer is None else answer.status
+        self.category: str | None = None if answer is None else answer.category
+        self.request_id: str | None = None if answer is None else answer.request_id
+
+
+class CallFailed(CallError):
+    """The service answered with an error, or could not be reached: it has not done what was asked."""
+
+    code = "call_failed"
+
+
+class CallRefused(CallError):
+    """The service does not let us: the credential is wrong, or lacks a scope. Trying again does not help."""
+
+    code = "call_refused"
+
+
+class CallUncertain(CallError):
+    """No whole answer came in time: the service may have done it, or not. Look before doing it again."""
+
+    code = "call_uncertain"
 
 
 class JobError(RowlockError):

@@ -204,6 +204,36 @@ class Settings(BaseSettings):
         "ROWLOCK_KEEP_IMPORT_DAYS", 90.0, "retention of imports, their errors and totals"
     )
 
+    hubspot_token: str | None = _setting(
+        "ROWLOCK_HUBSPOT_TOKEN", None, "the access token of a HubSpot private app; without it HubSpot is off"
+    )
+    hubspot_url: str = _setting("ROWLOCK_HUBSPOT_URL", "https://api.hubapi.com", "where HubSpot's API is")
+    hubspot_operations_off: str = _setting(
+        "ROWLOCK_HUBSPOT_OPERATIONS_OFF",
+        "create_deal,sync_member",
+        "operations whose jobs only log and succeed, separated by commas",
+    )
+    hubspot_calls_per_10_seconds: Count = _setting(
+        "ROWLOCK_HUBSPOT_CALLS_PER_10_SECONDS", 100, "calls of HubSpot in any ten seconds, by the whole fleet"
+    )
+    hubspot_calls_per_day: Annotated[int, Field(ge=1, le=1_000_000_000)] = _setting(
+        "ROWLOCK_HUBSPOT_CALLS_PER_DAY", 250_000, "and in any 24 hours"
+    )
+    hubspot_searches_per_second: Count = _setting(
+        "ROWLOCK_HUBSPOT_SEARCHES_PER_SECOND", 4, "and of its search, in any second"
+    )
+    sync_timeout_seconds: Annotated[float, Field(gt=0, le=600)] = _setting(
+        "ROWLOCK_SYNC_TIMEOUT_SECONDS", 30.0, "how long one call of another service may take, as a whole"
+    )
+    sync_concurrency: Annotated[int, Field(ge=1, le=64)] = _setting(
+        "ROWLOCK_SYNC_CONCURRENCY", 5, "jobs of an integration at once, per queue and process"
+    )
+    keep_subject_days: NotNegative = _setting(
+        "ROWLOCK_KEEP_SUBJECT_DAYS",
+        365.0,
+        "how long it is known which job wrote what last; longer than failed jobs may be retried",
+    )
+
     http_host: str = _setting("ROWLOCK_HTTP_HOST", "127.0.0.1", "the address that the HTTP API is served on")
     http_port: Annotated[int, Field(ge=0, le=65_535)] = _setting(
         "ROWLOCK_HTTP_PORT", 8_000, "and the port; 0 lets the system choose one"

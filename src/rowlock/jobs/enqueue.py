@@ -260,7 +260,7 @@ class Options:
         for name in ("queue", "company_id", "limit_key"):
             if (value := getattr(self, name)) is not None:
                 checked_name(value, name)
-        if self.unique is not None and self.unique.key is not None:
+        if self.unique is not None and isinstance(self.unique.key, str):
             checked_name(self.unique.key, "unique key")
 
 
@@ -281,10 +281,17 @@ def _duplicate(job: NewJob, receipt: Receipt) -> DuplicateJob:
 
 def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any], company_id: str | None) -> UniqueKey:
     """A key counts within the job's company: nobody learns from a duplicate what others have."""
-    key = unique.key or fingerprint(type_name, payload)
+    key = _key_of(unique.key(payload), type_name) if callable(unique.key) else unique.key
+    key = key or fingerprint(type_name, payload)
     if company_id is not None:
         key = f"{company_id}\x1f{key}"  # neither can hold what stands between them
     return UniqueKey(key, unique.seconds, unique.policy == "while_active", unique.on_conflict)
+
+
+def _key_of(key: object, type_name: str) -> str:
+    if not isinstance(key, str) or not 0 < len(key) <= NAME_LENGTH_MAX or not key.isprintable():
+        raise BadPayload(f"{type_name}: its unique key must be 1 to {NAME_LENGTH_MAX} printable characters")
+    return key
 
 
 def _limit_key(declared: JobType, payload: dict[str, Any]) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rowlock.errors import DELAY_SECONDS_MAX, SettingsError
 from rowlock.storage.records import OnConflict
+
+Key = str | Callable[[Mapping[str, Any]], str]
+"""Of jobs that are the same: a text, or a function of the payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +47,20 @@ class Unique:
     policy: Literal["forever", "while_active", "window"]
     seconds: float | None = None
     on_conflict: OnConflict = OnConflict.REJECT
-    key: str | None = None
+    key: Key | None = None
 
     @classmethod
-    def forever(cls, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+    def forever(cls, *, on_conflict: str = "reject", key: Key | None = None) -> Unique:
         """One job, ever."""
         return cls("forever", None, OnConflict(on_conflict), key)
 
     @classmethod
-    def while_active(cls, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+    def while_active(cls, *, on_conflict: str = "reject", key: Key | None = None) -> Unique:
         """One job at a time: the key is free again when that job is over."""
         return cls("while_active", None, OnConflict(on_conflict), key)
 
     @classmethod
-    def window(cls, seconds: float, *, on_conflict: str = "reject", key: str | None = None) -> Unique:
+    def window(cls, seconds: float, *, on_conflict: str = "reject", key: Key | None = None) -> Unique:
         """One job per `seconds`, counted from its enqueueing."""
         if not 0 < seconds <= DELAY_SECONDS_MAX:
             raise SettingsError(

@@ -23,7 +23,7 @@ async def run_now(engine: Engine, new: NewJob, log: Any) -> Receipt:
     claimed = Claimed(new.id, 1, 1, 1, 0, new.priority, new.type, new.payload, new.company_id, new.limit_key, new.trace)
     loop = asyncio.get_running_loop()
     job = Job(claimed, Context(engine.store, _OWNER, new.queue, engine.enqueuer, loop, leased=False))
-    given = {} if declared.arguments is None else declared.arguments(new.payload)
+    given = {} if declared.arguments is None or declared.batch is not None else declared.arguments(new.payload)
     first: Any = job if declared.batch is None else [job]
     log.info("job.started", jobs=[new.id], type=new.type, mode="resilient")
     try:

@@ -35,6 +35,8 @@ _COUNTERS = {
     "lock": "Idempotency locks asked for, by what came of it",
     "schedule_run": "Runs of schedules, by how they ended",
     "notice": "Messages to staff, by what came of them",
+    "sync_call": "Calls of other services, by the kind of their answer",
+    "sync_rest": "Rests of calls that a service asked for",
 }
 
 

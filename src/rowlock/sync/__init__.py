@@ -1,0 +1,1 @@
+"""Outbound sync: what an application writes to other services, within their limits, in order, and once."""

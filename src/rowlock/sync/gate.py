@@ -1,0 +1,84 @@
+"""The gate before a service: calls go through one by one, as its limits allow in the whole fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rowlock.ids import uuid7
+from rowlock.storage.calls import CallLimit, PermitId
+
+
+class Permits(Protocol):
+    """Where permits come from: the store, or, in resilient mode, this process alone."""
+
+    async def take_call(self, permit_id: PermitId, limits: Sequence[CallLimit], hold_seconds: float) -> float: ...
+
+    async def end_call(self, permit_id: PermitId, *, made: bool = True) -> None: ...
+
+    async def rest_calls(self, key: str, seconds: float) -> None: ...
+
+
+class Closed(Exception):
+    """No call may be made for so long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no call may be made for {seconds:.1f} s")
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """One call may be made, once, and soon."""
+
+    id: PermitId
+    asked_at: float  # this process's monotonic clock, before the store was asked
+
+    def fresh(self, seconds: float) -> bool:
+        """Whether it was given less than so long ago."""
+        return time.monotonic() - self.asked_at < seconds
+
+
+class Gate:
+    """Those who wait stand in line: only the first asks the store."""
+
+    def __init__(self, permits: Permits, limits: Sequence[CallLimit], hold_seconds: float) -> None:
+        self._permits = permits
+        self._limits = limits
+        self._hold_seconds = hold_seconds
+        self._turn = asyncio.Lock()
+        self._opens_at = 0.0
+
+    async def permit(self, patience_seconds: float) -> Permit:
+        """A permit, as soon as there is one; raises Closed when that takes longer than the caller can wait."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + patience_seconds
+        try:
+            async with asyncio.timeout_at(give_up_at):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise Closed(max(1.0, self._opens_at - loop.time())) from None
+        try:
+            while True:
+                permit = Permit(uuid7(), time.monotonic())
+                wait = await self._take(permit.id)
+                if wait <= 0:
+                    return permit
+                self._opens_at = loop.time() + wait
+                if self._opens_at > give_up_at:
+                    raise Closed(wait)
+                await asyncio.sleep(wait)
+        finally:
+            self._turn.release()
+
+    async def _take(self, permit_id: PermitId) -> float:
+        try:
+            return await self._permits.take_call(permit_id, self._limits, self._hold_seconds)
+        except BaseException:
+            # It may have been taken all the same, and the answer was lost: give it back, or let it run out.
+            ending = asyncio.ensure_future(self._permits.end_call(permit_id, made=False))
+            ending.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise

@@ -1,0 +1,182 @@
+"""The line to one account of a service: permit, request, end, and what its answer means for everyone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rowlock.errors import CallFailed, CallRefused, CallUncertain, RateLimited, Snooze, StoreError
+from rowlock.observe.metrics import Measures
+from rowlock.observe.redact import REDACTED
+from rowlock.storage.calls import CallLimit
+from rowlock.sync.answer import Answer
+from rowlock.sync.gate import Closed, Gate, Permit, Permits
+from rowlock.sync.hold import Hold
+from rowlock.sync.wire import Cut, NotSent, Wire
+
+RETRIES = 5
+PATIENCE_SECONDS = 60.0
+_REST_SECONDS = (1.0, 30.0)
+_REST_SECONDS_MAX = 86_400.0
+_SLACK_SECONDS = 5.0  # from a permit to the call
+_END_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the answers of one service mean."""
+
+    refused: Callable[[Answer], bool]
+    limited: Callable[[Answer], float | None]
+    spent: Callable[[Answer], float | None] | None  # of an answer that says yes: for how long to make no other call
+    advice: str  # what to do when it refuses us
+
+
+class Line:
+    """Calls one account of a service, for one event loop."""
+
+    def __init__(
+        self,
+        integration: str,
+        key: str,
+        token: str | None,
+        wire: Wire,
+        permits: Permits,
+        limits: Mapping[str | None, list[CallLimit]],
+        meaning: Meaning,
+        timeout_seconds: float,
+        measures: Measures,
+        log: Any,
+    ) -> None:
+        self.key = key
+        self.timeout_seconds = timeout_seconds
+        self._integration = integration
+        self._token = token
+        self._wire = wire
+        self._permits = permits
+        self._rest_key = limits[None][0].key  # one that every call counts for
+        hold_seconds = timeout_seconds + 2 * _SLACK_SECONDS
+        self._gates = {group: Gate(permits, mine, hold_seconds) for group, mine in limits.items()}
+        self._meaning = meaning
+        self._measures = measures
+        self._log = log
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, Any] | None = None,
+        group: str | None = None,
+        accept: Collection[int] = (),
+        hold: Hold | None = None,
+    ) -> Answer:
+        """The answer, where it is 2xx or of a status in `accept`.
+
+        What is limited is tried again, after a rest of the whole fleet; all else raises at once.
+        """
+        rest_seconds = 0.0
+        for number in range(RETRIES + 1):
+            answer = await self._once(method, path, json, params, group, hold)
+            wait = None if answer.ok else self._meaning.limited(answer)
+            if wait is None:
+                if answer.ok and self._meaning.spent and (left := self._meaning.spent(answer) or 0.0) > 0:
+                    await self._rest(left, "its budget is used up")
+                if answer.ok or answer.status in accept:
+                    return answer
+                raise self._error(method, path, answer)
+            low, high = _REST_SECONDS
+            rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
+            await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
+        raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
+
+    async def _once(
+        self, method: str, path: str, json: Any, params: Mapping[str, Any] | None, group: str | None, hold: Hold | None
+    ) -> Answer:
+        permit = await self._permit(group, hold)
+        headers = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+        ended, made, status = True, True, "none"
+        try:
+            answer = await self._wire.send(method, path, headers=headers, json=json, params=params)
+            status = f"{answer.status // 100}xx" if answer.status != 429 else "429"
+        except NotSent as error:
+            made = False
+            raise CallFailed(f"{method} {path}: the service cannot be reached: {self._plain(str(error))}") from None
+        except Cut as error:
+            ended = not error.under_way
+            raise CallUncertain(f"{method} {path}: {self._plain(str(error))}; it may have been done") from None
+        except asyncio.CancelledError:
+            ended = False  # it may still arrive: the permit runs out by itself
+            raise
+        except BaseException:
+            made = False
+            raise
+        finally:
+            if ended:
+                self._later(self._permits.end_call(permit.id, made=made))
+            elif hold is not None and method != "GET":
+                hold.doubtful = True
+            self._measures.add("sync_call", {"integration": self._integration, "status": status})
+        request = {"method": method, "path": path, "status": answer.status, "request_id": answer.request_id}
+        self._log.debug("sync.call", integration=self._integration, **request)
+        return answer
+
+    async def _permit(self, group: str | None, hold: Hold | None) -> Permit:
+        """A permit that is fresh, with a hold that lasts."""
+        gate = self._gates.get(group, self._gates[None])
+        while True:
+            try:
+                permit = await gate.permit(PATIENCE_SECONDS)
+            except Closed as closed:
+                if group in self._gates and group is not None:
+                    raise Snooze(closed.seconds, f"no call of the group {group} may be made yet") from None
+                raise RateLimited(self.key, seconds=closed.seconds, reason="out of calls") from None
+            try:
+                if hold is not None:
+                    await hold.last()
+                if permit.fresh(_SLACK_SECONDS):
+                    return permit
+            except BaseException:
+                self._later(self._permits.end_call(permit.id, made=False))
+                raise
+            self._later(self._permits.end_call(permit.id, made=False))
+
+    async def _rest(self, seconds: float, reason: str) -> None:
+        self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=self._plain(reason))
+        self._measures.add("sync_rest", {"integration": self._integration})
+        await self._permits.rest_calls(self._rest_key, seconds)
+
+    def _error(self, method: str, path: str, answer: Answer) -> CallFailed | CallRefused:
+        parts = [f"{method} {path}: {answer.status}", answer.category or "", self._plain(answer.message)]
+        text = " ".join(part for part in parts if part)
+        if answer.request_id is not None:
+            text += f" (request {answer.request_id})"
+        if self._meaning.refused(answer):
+            return CallRefused(f"{text}; {self._meaning.advice}", answer=answer)
+        return CallFailed(text, answer=answer)
+
+    def _plain(self, text: str) -> str:
+        """What a service says may repeat what it was told."""
+        return text if not self._token else text.replace(self._token, REDACTED)
+
+    def _later(self, ending: Coroutine[Any, Any, None]) -> None:
+        """The call need not wait for it; where it cannot be told, the permit runs out by itself."""
+        task = asyncio.ensure_future(_quietly(ending))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Wait for what is to be told to the store, but not for long."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_END_SECONDS)
+
+
+async def _quietly(ending: Awaitable[None]) -> None:
+    try:
+        await ending
+    except StoreError:
+        return

@@ -1,0 +1,73 @@
+"""How an integration stands, for people and for the HTTP API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rowlock.storage.base import Store
+from rowlock.storage.records import JobRecord, Status
+from rowlock.sync.allow import keys_of
+
+if TYPE_CHECKING:
+    from rowlock.sync.integration import Integration
+
+FAILURES_MAX = 20
+
+
+async def stats(store: Store, hub: Integration, company_id: str | None) -> dict[str, int]:
+    """Its jobs by where they are."""
+    return _counts(await store.sync_counts(hub.queues, company_id))
+
+
+async def monitor(store: Store, hub: Integration, company_id: str | None) -> dict[str, Any]:
+    """The whole picture; for one company, what is hers."""
+    counts = await store.sync_counts(hub.queues, company_id)
+    failures = await store.failing(hub.queues, FAILURES_MAX, company_id)
+    return {
+        "integration": hub.name,
+        "enabled": hub.disabled is None,
+        "why": hub.disabled,
+        "counts": _counts(counts),
+        "failures": [_failure(job) for job in failures],
+        "meanProcessingMs": counts.mean_ms,
+        "lagSeconds": counts.lag_seconds,
+        "limits": [] if company_id is not None else await _limits(store, hub),
+    }
+
+
+def _counts(counts: Any) -> dict[str, int]:
+    return {
+        "pending": counts.pending,
+        "processing": counts.processing,
+        "failed": counts.retrying,
+        "dead": counts.dead,
+        "completed24h": counts.completed_24h,
+    }
+
+
+def _failure(job: JobRecord) -> dict[str, Any]:
+    waiting = job.status is Status.QUEUED
+    return {
+        "jobId": job.id,
+        "operation": job.type.partition(".")[2],
+        "status": job.status.value,
+        "error": job.error,
+        "retryCount": max(0, job.attempts - 1) if job.status is Status.FAILED else job.attempts,
+        "nextRetryAt": job.available_at.isoformat() if waiting else None,
+    }
+
+
+async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
+    """The budget of the account that is used where no company is named."""
+    keys = [limit.key for limit in keys_of(hub.account_key(None), hub.limits)]
+    return [
+        {
+            "name": allow.name,
+            "count": allow.count,
+            "perSeconds": allow.per_seconds,
+            "group": allow.group,
+            "inUse": budget.in_use,
+            "restsUntil": None if budget.rests_until is None else budget.rests_until.isoformat(),
+        }
+        for allow, budget in zip(hub.limits, await store.call_budget(keys), strict=True)
+    ]
