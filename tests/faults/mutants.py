@@ -173,13 +173,70 @@ def ledger_apart() -> None:
     setattr(ChunkWork, "load", apart)  # noqa: B010 - a method of someone else's class
 
 
+def no_permits() -> None:
+    """Calls of another service are not counted."""
+
+    async def taken(*_: Any) -> float:
+        return 0.0
+
+    _each_store("take_call", lambda _: taken)
+
+
+def early_end() -> None:
+    """A call counts from its permit, not from its end."""
+
+    def change(take_call: Any) -> Any:
+        async def changed(self: Any, permit_id: str, *more: Any) -> float:
+            wait: float = await take_call(self, permit_id, *more)
+            if wait <= 0:
+                await self.end_call(permit_id)
+            return wait
+
+        return changed
+
+    _each_store("take_call", change)
+
+
+def no_holds() -> None:
+    """Everyone may work on every subject at the same time."""
+
+    def change(hold_subjects: Any) -> Any:
+        async def changed(self: Any, kind: str, keys: Sequence[str], holder: str, seconds: float) -> Any:
+            held: dict[str, Any] = {}
+            for key in keys:
+                own = f"{kind} of {holder}"
+                found = await hold_subjects(self, own, [key], holder, seconds)
+                held |= found
+            return held
+
+        return changed
+
+    _each_store("hold_subjects", change)
+
+
+def no_marks() -> None:
+    """Nobody notes which job wrote a property last."""
+
+    def change(mark_subjects: Any) -> Any:
+        async def changed(self: Any, kind: str, holder: str, marks: Any) -> Any:
+            return await mark_subjects(self, kind, holder, {key: {} for key in marks})
+
+        return changed
+
+    _each_store("mark_subjects", change)
+
+
 _MUTANTS = {
     change.__name__: change
     for change in (
         early_ack,
+        early_end,
         free_ticks,
         keyless,
         ledger_apart,
+        no_holds,
+        no_marks,
+        no_permits,
         release_counts,
         no_rescue,
         settle_by_id,

@@ -1,0 +1,78 @@
+"""Calls of another service: never more than its limit in any window, by its own clock, whoever makes them and dies."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.databases import Database
+from faults.processes import TESTS, Fleet, Tree
+from faults.until import after, until
+from sync.standin import StandIn
+
+COUNT, SECONDS = 30, 0.7
+PROCESSES = 3
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    with StandIn() as made:
+        made.limits(COUNT, SECONDS)
+        yield made
+
+
+def racer(fleet: Fleet, database: Database, standin: StandIn, **environment: str) -> Tree:
+    arguments = ("faults.call_race", database.url, standin.url, str(COUNT), str(SECONDS))
+    return fleet.start(*arguments, **environment)
+
+
+def window(standin: StandIn) -> dict[str, Any]:
+    found: dict[str, Any] = standin.judgement()["windows"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rounds", "windows"),
+    [pytest.param(5, 3, id="short"), pytest.param(60, 80, id="long", marks=[pytest.mark.long])],
+)
+def test_no_window_holds_more_calls_than_its_limit_though_callers_are_killed(
+    database: Database,
+    fleet: Fleet,
+    standin: StandIn,
+    rng: random.Random,
+    figure: Callable[[str], None],
+    rounds: int,
+    windows: int,
+) -> None:
+    skewed = ":".join(filter(None, [str(Path(__file__).parent / "skewed"), str(TESTS), os.environ.get("PYTHONPATH")]))
+    late = {"PYTHONPATH": skewed, "FAULTS_CLOCK_SECONDS": "3600"} if database.kind == "postgres" else {}
+    racers = [racer(fleet, database, standin), *(racer(fleet, database, standin, **late) for _ in range(PROCESSES - 1))]
+    until(lambda: window(standin)["calls"], 20, racers[0].tail)
+    for _ in range(rounds):
+        until(after(rng.uniform(0.1, 0.6)), 2)
+        dead = rng.randrange(PROCESSES)
+        racers[dead].kill()
+        racers[dead] = racer(fleet, database, standin, **(late if dead else {}))
+    begun = window(standin)["calls"]
+    until(lambda: window(standin)["calls"] >= begun + windows * COUNT, windows * SECONDS * 4 + 20, racers[0].tail)
+    judged = window(standin)
+    figure(f"calls {database.kind}: {judged['calls']} calls, {rounds} kills, at most {judged['most']} of {COUNT}")
+    assert all(each.alive for each in racers), racers[0].tail()
+    assert (judged["most"], judged["overruns"]) == (COUNT, 0)  # all that the limit gives, and not one more
+
+
+def test_the_attack_notices_calls_that_nobody_counts(sqlite_database: Database, fleet: Fleet, standin: StandIn) -> None:
+    tree = racer(fleet, sqlite_database, standin, FAULTS_MUTANT="no_permits")
+    until(lambda: window(standin)["overruns"], 20, tree.tail)
+
+
+def test_the_attack_notices_calls_that_count_from_their_start(
+    postgres_database: Database, fleet: Fleet, standin: StandIn
+) -> None:
+    trees = [racer(fleet, postgres_database, standin, FAULTS_MUTANT="early_end") for _ in range(2)]
+    until(lambda: window(standin)["overruns"], 20, trees[0].tail)
