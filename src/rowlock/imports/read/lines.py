@@ -22,6 +22,7 @@ from rowlock.imports.source import ROW
 # The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _LOOK_BYTES = 4_096  # a fault in the encoding is told with a copy of all that was looked at
+_EXACT_CELLS_MAX = 100  # the pattern for so many is not too large to be quick
 _BROKEN_MAX = 10_000  # broken places in one part; with more of them nothing is gained here
 
 
@@ -51,6 +52,15 @@ class Shape:
         delimiter, quote = self._marks
         cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
         return f"^{cell}$" if self.one_cell else f"^{cell}(?:{delimiter}{cell})*$"
+
+    @property
+    def exact(self) -> str | None:
+        """Matches only regular records that have as many cells as expected; None where that is too much to look for."""
+        if self.one_cell or not self.dialect.quote or self.width > _EXACT_CELLS_MAX:
+            return None
+        delimiter, quote = self._marks
+        cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
+        return f"^{cell}(?:{delimiter}{cell}){{{self.width - 1}}}$"
 
     @property
     def unfinished(self) -> str:
@@ -244,8 +254,30 @@ def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
     return barred
 
 
-def _judge(text: pl.Series, data: bytes, shape: Shape) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series | None]:
-    """The text as the splitting reader takes it, which lines are regular, which are short, and the quotes of each."""
+_Judged = tuple[pl.Series, pl.Series, pl.Series, pl.Series | None]
+
+
+def _judge(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
+    """The text as the splitting reader takes it, which lines are regular, which are short, and the quotes of each; they
+    are not counted in lines that are as they should be."""
+    if shape.exact is None or shape.dialect.quote not in data:
+        return _judge_all(text, data, shape)
+    exact = text.str.contains(shape.exact)
+    short, rest = pl.zeros(len(text), dtype=pl.Boolean, eager=True), (~exact).arg_true()
+    if not len(rest):
+        return text, exact, short, None
+    some = text.gather(rest)
+    new, regular, less, counted = _judge_all(some, data, shape)
+    quotes = pl.zeros(len(text), dtype=pl.UInt32, eager=True)
+    return (
+        text if new is some else replaced(text, rest, new),
+        exact.scatter(rest, regular),
+        short.scatter(rest, less),
+        quotes if counted is None else quotes.scatter(rest, counted),
+    )
+
+
+def _judge_all(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
     mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
     if mark:
         delimiters = text.str.count_matches(mark, literal=True).cast(pl.Int64)
