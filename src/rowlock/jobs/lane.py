@@ -98,6 +98,7 @@ class Lane:
         self.unit = 1  # how many jobs the last call took
         self.claiming_since = math.inf
         self.fruitless = False  # the last claim found nothing
+        self.plenty = False  # the last claim found all that it asked for: there may be more
         self.progressed = False  # some claim found something, since someone asked
         self.woken_by_poll = False  # since the last claim that found something
         self.on_rest = on_rest
@@ -110,7 +111,7 @@ class Lane:
         """The next job, or None."""
         if self.suspects.waiting:
             return self._take_alone()
-        if not self._buffer:
+        if not self._buffer or self._short_of_a_batch():
             return None
         claimed = self._buffer.popleft()
         if claimed[4] and on_trial(claimed[4], self.settings.deaths_max):
@@ -120,6 +121,14 @@ class Lane:
         if len(self._buffer) <= self._refill_at and not self._hungry.is_set():
             self._hungry.set()
         return claimed
+
+    def _short_of_a_batch(self) -> bool:
+        """Whether what is here is less than one call of its type takes, and the store may have more."""
+        first = self.types.get(self._buffer[0].type)
+        if not self.plenty or first is None or first.batch is None or len(self._buffer) >= first.batch:
+            return False
+        self.unit = first.batch
+        return all(job.type == first.name and not job.deaths for job in self._buffer)
 
     def _take_alone(self) -> Claimed | None:
         """A job that one more death would condemn, once nothing else runs; until it has ended nothing else starts."""
@@ -140,7 +149,10 @@ class Lane:
     def nudge(self) -> None:
         """Wake what waited for a suspect."""
         self._hungry.set()
-        for _ in range(min(len(self._waiters), len(self._buffer) + len(self._aside))):
+        self._wake_runners(len(self._buffer) + len(self._aside))
+
+    def _wake_runners(self, most: int) -> None:
+        for _ in range(min(len(self._waiters), most)):
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -204,6 +216,8 @@ class Lane:
                 failures += 1
                 self.log.warning("claim.delayed", queue=self.context.queue, reason=str(error), retry_in_seconds=delay)
                 self.claiming_since = math.inf
+                self.plenty = False
+                self._wake_runners(len(self._buffer))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(delay):
                         await self._closing.wait()
@@ -212,11 +226,13 @@ class Lane:
             self.claiming_since = math.inf
             failures = 0
             self.fruitless = not claimed
+            self.plenty = len(claimed) == want
             if claimed:
                 self.progressed = True
                 self.woken_by_poll = False
                 self._receive(claimed)
-            if len(claimed) == want:
+            self._wake_runners(len(self._buffer))
+            if self.plenty:
                 self._ahead = min(self._ahead * _GROWTH, self._ahead_max())
             elif drain and not claimed and not self.busy:
                 if self.settler.idle:
@@ -250,10 +266,6 @@ class Lane:
         self._buffer.extend(claimed)
         self._mean_bytes = sum([len(job[7]) for job in claimed]) / len(claimed)
         self.took_at = self._received_at = time.monotonic()
-        for _ in range(min(len(self._buffer), len(self._waiters))):
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _tell_claimed(self, claimed: list[Claimed]) -> None:
         self.log.info("job.claimed", queue=self.context.queue, count=len(claimed), jobs=[c.id for c in claimed])
@@ -374,10 +386,7 @@ class Lane:
         self.release_buffer("the worker is stopping")
         self._hungry.set()
         self._wake.set()
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wake_runners(len(self._waiters))
 
     def interrupt(self) -> None:
         """Stop what still runs; its attempt is not spent."""

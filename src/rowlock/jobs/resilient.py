@@ -28,9 +28,11 @@ async def run_now(engine: Engine, new: NewJob, log: Any) -> Receipt:
     log.info("job.started", jobs=[new.id], type=new.type, mode="resilient")
     try:
         if declared.is_async:
-            await declared.handler(first, **given)
+            result = await declared.handler(first, **given)
         else:
-            await asyncio.to_thread(declared.handler, first, **given)
+            result = await asyncio.to_thread(declared.handler, first, **given)
+        if declared.batch is not None and isinstance(result, list) and isinstance(result[0], BaseException):
+            raise result[0]
     except Exception as error:
         level = log.warning if isinstance(error, Outcome) else log.error
         level("job.failed", job=new.id, type=new.type, reason=describe(error, engine.redact), mode="resilient")

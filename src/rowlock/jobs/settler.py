@@ -49,7 +49,8 @@ class Settler:
 
     def pause_key(self, key: str, seconds: float) -> None:
         """Pause a limit key before the next batch is settled, so that its jobs come back to a closed door."""
-        self._pauses.append((key, seconds))
+        if (key, seconds) not in self._pauses:  # as all jobs of a batch say together
+            self._pauses.append((key, seconds))
 
     @property
     def idle(self) -> bool:
