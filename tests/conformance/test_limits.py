@@ -212,6 +212,16 @@ async def test_a_paused_key_starts_nothing_until_its_pause_is_over(store: Store,
     assert await taken(store) == [job_id]
 
 
+async def test_a_limit_that_never_holds_anything_back_can_be_paused(store: Store, clock: FakeClock) -> None:
+    await store.define_limits([Limit("api", concurrency=1_000)])
+    jobs = await put_many(store, 5, limit_key="api")
+    assert await taken(store, limit=2) == jobs[:2]
+    await store.pause_key("api", 60)
+    assert await taken(store) == []
+    clock.advance(61)
+    assert await taken(store) == jobs[2:]
+
+
 async def test_a_paused_name_pauses_all_its_parts(store: Store) -> None:
     await put(store, limit_key="api:a")
     await put(store, limit_key="api")

@@ -148,3 +148,11 @@ async def test_jobs_with_limit_keys_are_shown_with_the_rest(store: Store) -> Non
     assert len(await taken(store, limit=1)) == 1
     found = await queue(store)
     assert (found.ready, found.delayed, found.processing) == (2, 1, 1)
+
+
+async def test_the_oldest_is_found_behind_many_of_another_priority_and_key(store: Store, clock: FakeClock) -> None:
+    await put(store, priority=200, limit_key="b")
+    clock.advance(9)
+    for key in ("a", "b", "c"):
+        await put_many(store, 1_100, limit_key=key)
+    assert (await queue(store)).oldest_ready_seconds == pytest.approx(9, abs=0.01)

@@ -133,6 +133,7 @@ class Pruned:
     runs: int
     access: int  # requests and tokens of the HTTP API
     imports: int
+    calls: int  # of other services, and the subjects that they were about
 
     @property
     def records(self) -> dict[str, int]:
@@ -143,6 +144,7 @@ class Pruned:
             "runs": self.runs,
             "access": self.access,
             "imports": self.imports,
+            "calls": self.calls,
         }
 
 
@@ -168,6 +170,7 @@ async def prune(engine: Engine, log: Any) -> Pruned:
         runs=await _all(store.prune_runs, s.keep_run_days, s.prune_batch),
         access=await _all(store.prune_access, s.keep_token_days, s.prune_batch),
         imports=await _all(store.prune_imports, s.keep_import_days, s.prune_batch),
+        calls=await _all(store.prune_calls, s.keep_subject_days, s.prune_batch),
     )
     if any(jobs.values()):
         log.info("job.pruned", **{status.value: count for status, count in jobs.items()})

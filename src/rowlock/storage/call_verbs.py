@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rowlock.storage.calls import CallBudget, CallLimit, Marks, PermitId
+from rowlock.storage.calls import CallBudget, CallLimit, Marks, PermitId, SyncCounts
+from rowlock.storage.records import JobRecord
 
 
 class CallVerbs(Protocol):
@@ -46,16 +47,23 @@ class CallVerbs(Protocol):
         """
 
     async def mark_subjects(self, kind: str, holder: str, marks: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Note what wrote each property last (of two marks the greater stays) and let these subjects go.
+        """Note what wrote each property last (of two marks the greater stays) and let these subjects go; tell which.
 
-        Nothing happens to one that the holder has lost, or let go: those are returned. A hold whose time is over is
-        lost only when another has taken it.
+        Nothing happens to one that the holder has lost or let go. A hold whose time is over is lost only when another
+        has taken it.
         """
 
     async def free_subjects(self, kind: str, holder: str, keys: Sequence[str]) -> None:
         """Let these subjects go, as they are; nothing happens to one that the holder has lost."""
 
     async def prune_calls(self, days: float, limit: int) -> int:
-        """Remove up to `limit` calls that do not count any more, and as many subjects that nobody has touched for so
-        many days; count both.
+        """Remove up to `limit` calls that do not count any more, and subjects not touched for so long; count both."""
+
+    async def sync_counts(self, queues: Sequence[str], company_id: str | None = None) -> SyncCounts:
+        """How the work of these queues stands, known without counting; that of one company by looking at its jobs."""
+
+    async def failing(self, queues: Sequence[str], limit: int, company_id: str | None = None) -> list[JobRecord]:
+        """Jobs that wait for another attempt after a failed one, or are dead; the latest failure first.
+
+        They are looked for among the last thousand failed attempts of each queue, or of the company.
         """

@@ -46,6 +46,19 @@ class CallBudget:
     rests_until: datetime | None  # None: it does not rest
 
 
+@dataclass(frozen=True, slots=True)
+class SyncCounts:
+    """How the work of some queues stands."""
+
+    pending: int  # waiting, and no attempt has failed yet
+    processing: int
+    retrying: int  # waiting after a failed attempt
+    dead: int
+    completed_24h: int
+    mean_ms: float | None  # of the attempts that ended in 24 hours; None: none did
+    lag_seconds: float | None  # since the oldest that is ready became so; None: none is
+
+
 def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
     """The limits by key, the order in which they are taken; raises ValueError for what cannot be kept."""
     for limit in limits:

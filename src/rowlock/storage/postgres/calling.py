@@ -67,7 +67,7 @@ class Calling:
         told = [orjson.dumps(kept_marks(marks[name])).decode() for name in given.values()]
         rows = await self._connections.fetch("mark_subjects", kind, holder, list(given), told, self._now)
         held = {row[0] for row in rows}
-        return [name for key, name in given.items() if key not in held]
+        return [name for key, name in given.items() if key in held]
 
     async def free_subjects(self, kind: str, holder: str, keys: Sequence[str]) -> None:
         await self._connections.fetch("free_subjects", kind, holder, list(kept_keys(keys)), self._now)

@@ -33,6 +33,7 @@ from rowlock.storage.postgres.rows import (
 )
 from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
+from rowlock.storage.postgres.watching import Watching
 from rowlock.storage.records import (
     Claimed,
     Finding,
@@ -52,7 +53,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling):
+class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, Watching):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(

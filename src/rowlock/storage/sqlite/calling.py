@@ -60,7 +60,7 @@ class Calling(Worked):
         given = kept_keys(marks)
         told = {key: kept_marks(marks[name]) for key, name in given.items()}
         held = await self._write(lambda connection, now: _mark(connection, now, kind, holder, told))
-        return [name for key, name in given.items() if key not in held]
+        return [name for key, name in given.items() if key in held]
 
     async def free_subjects(self, kind: str, holder: str, keys: Sequence[str]) -> None:
         given = kept_keys(keys)

@@ -50,6 +50,7 @@ from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.transaction import SqliteTransaction
+from rowlock.storage.sqlite.watching import Watching
 from rowlock.storage.sqlite.work import T, Work
 from rowlock.storage.statements import statements
 
@@ -59,7 +60,7 @@ IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore(Reliability, Access, Importing, Calling):
+class SqliteStore(Reliability, Access, Importing, Calling, Watching):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:

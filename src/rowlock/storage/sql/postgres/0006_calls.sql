@@ -33,6 +33,8 @@ CREATE TABLE rowlock.subjects (
 ) WITH (fillfactor = 70);
 CREATE INDEX subjects_in_time ON rowlock.subjects (touched_at);
 
+CREATE INDEX job_failures_of_queue ON rowlock.job_failures (queue_name, first_failed_at, id);
+
 -- Takes a call of all these keys, which are sorted: 0. Else the seconds to wait, and nothing is taken; -1: it has ended.
 CREATE FUNCTION rowlock.take_call(
     _id text, _keys text[], _counts integer[], _seconds double precision[], _steps double precision[],

@@ -34,3 +34,5 @@ CREATE TABLE subjects (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX subjects_in_time ON subjects (touched_at);
+
+CREATE INDEX job_failures_of_queue ON job_failures (queue_name, first_failed_at, id);

@@ -65,13 +65,20 @@ WITH RECURSIVE clock AS (
     SELECT p.queue, f.priority, f.job_id, f.available_at FROM firsts p CROSS JOIN LATERAL (
         SELECT r.priority, r.job_id, r.available_at FROM rowlock.ready r
         WHERE r.queue = p.queue AND r.limit_key IS NULL AND r.priority > p.priority ORDER BY r.priority, r.seq LIMIT 1) f
+), keyed AS (
+    SELECT n.queue, f.limit_key, f.priority, f.job_id, f.available_at FROM named n CROSS JOIN LATERAL (
+        SELECT r.limit_key, r.priority, r.job_id, r.available_at FROM rowlock.ready r
+        WHERE r.queue = n.queue AND r.limit_key IS NOT NULL ORDER BY r.limit_key, r.priority, r.seq LIMIT 1) f
+    UNION ALL
+    SELECT p.queue, f.limit_key, f.priority, f.job_id, f.available_at FROM keyed p CROSS JOIN LATERAL (
+        SELECT r.limit_key, r.priority, r.job_id, r.available_at FROM rowlock.ready r
+        WHERE r.queue = p.queue AND r.limit_key IS NOT NULL AND (r.limit_key, r.priority) > (p.limit_key, p.priority)
+        ORDER BY r.limit_key, r.priority, r.seq LIMIT 1) f
 ), oldest AS (
     SELECT w.queue, min(coalesce(w.available_at, j.created_at)) AS since
     FROM (SELECT queue, job_id, available_at FROM firsts
           UNION ALL
-          SELECT n.queue, f.job_id, f.available_at FROM named n CROSS JOIN LATERAL (
-              SELECT r.job_id, r.available_at FROM rowlock.ready r
-              WHERE r.queue = n.queue AND r.limit_key IS NOT NULL ORDER BY r.limit_key, r.priority, r.seq LIMIT 1000) f) w
+          (SELECT queue, job_id, available_at FROM keyed LIMIT 1000)) w
     CROSS JOIN LATERAL (SELECT x.created_at FROM rowlock.jobs x WHERE x.id = w.job_id OFFSET 0) j
     GROUP BY w.queue
 )

@@ -1,0 +1,58 @@
+"""How the work of some queues stands, put together from what a store knows without counting."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from rowlock.storage.calls import SyncCounts
+from rowlock.storage.records import JobRecord, QueueRecord, Status
+from rowlock.storage.reliability import Activity, Total
+
+DAY_SECONDS = 24 * 3600
+FAILURES_LOOKED_AT = 1_000
+
+
+class Watching(ABC):
+    """The verb of a store whose other verbs are these."""
+
+    @abstractmethod
+    async def totals(self) -> list[Total]: ...
+
+    @abstractmethod
+    async def queues(self) -> list[QueueRecord]: ...
+
+    @abstractmethod
+    async def activity(self, seconds: float) -> list[Activity]: ...
+
+    @abstractmethod
+    async def _retrying(self, queues: Sequence[str]) -> int:
+        """How many jobs of these queues wait after a failed attempt."""
+
+    @abstractmethod
+    async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
+        """The same for the jobs of one company, found by looking at each."""
+
+    async def sync_counts(self, queues: Sequence[str], company_id: str | None = None) -> SyncCounts:
+        if company_id is not None:
+            return await self._counts_of_company(queues, company_id)
+        retrying = await self._retrying(queues)
+        standing = [queue for queue in await self.queues() if queue.name in queues]
+        lately = [one for one in await self.activity(DAY_SECONDS) if one.queue in queues]
+        attempts = sum(one.succeeded + one.failures for one in lately)
+        waiting = sum(queue.ready + queue.delayed for queue in standing)
+        waits = [queue.oldest_ready_seconds for queue in standing if queue.oldest_ready_seconds is not None]
+        return SyncCounts(
+            pending=max(waiting - retrying, 0),  # each looked up at its own moment
+            processing=sum(queue.processing for queue in standing),
+            retrying=retrying,
+            dead=sum(total.failed for total in await self.totals() if total.queue in queues),
+            completed_24h=sum(one.succeeded for one in lately),
+            mean_ms=1000 * sum(one.seconds for one in lately) / attempts if attempts else None,
+            lag_seconds=max(waits, default=None),
+        )
+
+
+def is_failing(job: JobRecord) -> bool:
+    """Whether its last attempt failed, and it waits for another one or for somebody."""
+    return job.status is Status.FAILED or (job.status is Status.QUEUED and job.attempts > 0)
