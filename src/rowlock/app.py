@@ -355,8 +355,7 @@ class Rowlock:
         found = self._engines.get(loop)
         if found is None:
             store = open_store(self.settings, self.clock)
-            known = self.imports.profiles(self.settings) | self.integrations.profiles(self.settings)
-            self._profiles = known | self._profiles
+            self._profiles = self.imports.profiles(self.settings) | self.integrations.profiles | self._profiles
             enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
             found = Engine(
                 store,

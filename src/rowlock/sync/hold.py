@@ -23,7 +23,7 @@ class Hold:
         self._kind = kind
         self._holder = holder
         self._needed_seconds = call_seconds + 1.0  # or a call would outlive the hold
-        self._seconds = 2 * call_seconds + 5.0
+        self._seconds = 2 * call_seconds + 2.0
         self._until = 0.0
         self.marks: dict[str, Marks] = {}
         self.doubtful = False  # a call about them may still be under way

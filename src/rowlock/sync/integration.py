@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 from rowlock.errors import (
     BadPayload,
@@ -16,38 +14,29 @@ from rowlock.errors import (
     IntegrationDisabled,
     OperationNotFound,
     SettingsError,
-    Snooze,
 )
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import JobType, checked_name
-from rowlock.observe import logs
-from rowlock.settings import Settings
 from rowlock.storage.records import Receipt
-from rowlock.sync.allow import COURTESY, Allow, checked_limits, keys_of
-from rowlock.sync.alone import Alone
+from rowlock.sync.accounts import Accounts, OfCompany
+from rowlock.sync.allow import COURTESY, Allow, checked_limits
 from rowlock.sync.answer import Answer, is_refused, wait_of
-from rowlock.sync.batch import Batch, Wish
-from rowlock.sync.line import Line, Meaning
+from rowlock.sync.line import Meaning
+from rowlock.sync.lines import Address, Lines
 from rowlock.sync.monitor import monitor, stats
 from rowlock.sync.operation import PRIORITIES, Operation, Template, check_template, compiled
-from rowlock.sync.single import work_one
-from rowlock.sync.wire import Wire
+from rowlock.sync.work import Work
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
-OfCompany = Callable[[str | None], str]
 
 RETRY = Backoff(max_attempts=6, base_seconds=60.0, factor=2.0, max_seconds=3_600.0)
-VISIBILITY_SECONDS = 600.0
-RESCUE_DELAY_SECONDS = 300.0
-POLL_SECONDS = 120.0
 CLAIM_MAX = 20
 _DEADLINE_SECONDS = 540.0
-_DISABLED_SECONDS = 60.0
 _NAME_LENGTH_MAX = 60
 
 
@@ -73,6 +62,11 @@ class Integration:
         limited: Callable[[Answer], float | None] = wait_of,
         spent: Callable[[Answer], float | None] | None = None,
         retry: Backoff = RETRY,
+        rest_seconds: tuple[float, float] = (1.0, 30.0),
+        concurrency: int | None = None,
+        visibility_seconds: float = 600.0,
+        rescue_delay_seconds: float = 300.0,
+        poll_seconds: float = 120.0,
     ) -> None:
         checked_name(name, "integration")
         if len(name) > _NAME_LENGTH_MAX or ":" in name or "/" in name:
@@ -86,16 +80,25 @@ class Integration:
         self.scopes_url = scopes_url
         self.operations: dict[str, Operation] = {}
         self._app = app
-        self._token = token
-        self._account = account
-        self._headers = dict(headers or {})
+        self.accounts = Accounts(name, account, token)
+        self.starters: list[tuple[str, float]] = []
         self._off = frozenset(operations_off)
         self._retry = retry
-        self._meaning = Meaning(refused, limited, spent, advice or _advice(name, scopes_url))
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lines] = WeakKeyDictionary()
-        self.starters: list[tuple[str, float]] = []
-        if isinstance(token, str):
-            _checked_token(name, token)
+        self._profile: dict[str, Any] = {
+            "concurrency": concurrency or app.settings.sync_concurrency,
+            "poll_seconds": poll_seconds,
+            "visibility_seconds": visibility_seconds,
+            "rescue_delay_seconds": rescue_delay_seconds,
+            "buffer_max": 2 * CLAIM_MAX,  # a claim takes half of it at most
+        }
+        self._lines = Lines(
+            lambda: app.engine,
+            name,
+            self.limits,
+            Meaning(refused, limited, spent, rest_seconds, advice or _advice(name, scopes_url)),
+            Address(self.base_url, dict(headers or {}), self.timeout_seconds),
+        )
+        self._work = Work(self, lambda: app.engine, self._lines)
 
     # -- declarations ------------------------------------------------------------------------------
 
@@ -158,10 +161,10 @@ class Integration:
         """Make an operation known, and its jobs."""
 
         async def one(job: Job, /, **fields: Any) -> Any:
-            return await self._work_one(operation, job, fields)
+            return await self._work.one(operation, job, fields)
 
         async def many(jobs: list[Job]) -> list[Any]:
-            return await self._work_many(operation, jobs)
+            return await self._work.many(operation, jobs)
 
         def unique_key(payload: Mapping[str, Any]) -> str:
             text = encode(dict(payload), operation.type, self._app.settings.payload_bytes_max)
@@ -179,7 +182,7 @@ class Integration:
                 operation.queue,
                 operation.priority,
                 retry,
-                int(VISIBILITY_SECONDS * 1000),
+                int(self._profile["visibility_seconds"] * 1000),
                 unique=unique,
                 limit=self.name,
                 deadline_seconds=deadline_seconds,
@@ -203,19 +206,10 @@ class Integration:
         """The queues of its jobs: one of its own name, and one for each operation that is done in batches."""
         return tuple(dict.fromkeys([self.queue, *(operation.queue for operation in self.operations.values())]))
 
-    def profiles(self, settings: Settings) -> dict[str, QueueProfile]:
+    @property
+    def profiles(self) -> dict[str, QueueProfile]:
         """How workers treat its queues, unless they are declared otherwise."""
-        return {
-            queue: QueueProfile(
-                queue,
-                concurrency=settings.sync_concurrency,
-                poll_seconds=POLL_SECONDS,
-                visibility_seconds=VISIBILITY_SECONDS,
-                rescue_delay_seconds=RESCUE_DELAY_SECONDS,
-                buffer_max=2 * CLAIM_MAX,  # a claim takes half of it at most
-            )
-            for queue in self.queues
-        }
+        return {queue: QueueProfile(queue, **self._profile) for queue in self.queues}
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -241,7 +235,7 @@ class Integration:
         return {
             "type_name": found.type,
             "priority": found.priority if priority is None else priority,
-            "limit_key": self.account_key(company_id),
+            "limit_key": self.accounts.key(company_id),
         }
 
     async def enqueue(
@@ -299,119 +293,12 @@ class Integration:
         """The counts, the latest failures, the mean time of a job, how long the oldest waits, and the call budget."""
         return await monitor(self._app.store, self, company_id)
 
-    # -- work --------------------------------------------------------------------------------------
-
-    def account_key(self, company_id: str | None) -> str:
-        """Whose limits the calls for a company count for."""
-        account = self._account(company_id) if callable(self._account) else self._account
-        return checked_name(f"{self.name}:{account}", "account")
-
-    async def _work_one(self, operation: Operation, job: Job, fields: dict[str, Any]) -> Any:
-        if (end := self._not_now(operation, [job])) is not None:
-            if isinstance(end, BaseException):
-                raise end
-            return end
-        leased = job._context.leased
-        line = self._line(job.company_id, leased)
-        return await work_one(operation, job, fields, line, self._app.store if leased else None)
-
-    async def _work_many(self, operation: Operation, jobs: list[Job]) -> list[Any]:
-        if (end := self._not_now(operation, jobs)) is not None:
-            return [end] * len(jobs)
-        entries: dict[str, Any] = {}
-        accounts: dict[tuple[str | None, bool], list[Wish]] = {}
-        for job in jobs:
-            try:
-                fields = operation.fields(job._claimed.payload)
-                subject = operation.subject(fields)
-                assert operation.properties is not None
-                assert subject is not None
-                wish = Wish(job, subject, dict(operation.properties(**fields)))
-                account = (self._company(job), job._context.leased)
-            except Exception as error:  # of this job alone
-                entries[job.id] = error
-            else:
-                accounts.setdefault(account, []).append(wish)
-        for (company_id, leased), wishes in accounts.items():
-            line = self._line(company_id, leased)
-            entries |= await Batch(operation, wishes, line, self._app.store if leased else None).work()
-        return [entries[job.id] for job in jobs]
-
-    def _company(self, job: Job) -> str | None:
-        """By which the account is chosen; the same for all where there is only one."""
-        return job.company_id if callable(self._account) or callable(self._token) else None
-
-    def _not_now(self, operation: Operation, jobs: Sequence[Job]) -> Any:
-        """How the attempt ends without a call, where the integration or the operation is off; else None."""
-        if self.disabled is not None:
-            return Snooze(_DISABLED_SECONDS, f"{self.name} is disabled: {self.disabled}")
-        if not operation.enabled:
-            reason = f"{operation.name} is switched off"
-            logs.get().info("sync.skipped", type=operation.type, jobs=[job.id for job in jobs], reason=reason)
-            return {"skipped": True, "reason": reason}
-        return None
-
-    def _line(self, company_id: str | None, leased: bool) -> Line:
-        """The line of the company's account, for the running event loop."""
-        loop = asyncio.get_running_loop()
-        lines = self._lines.get(loop)
-        if lines is None:
-            lines = self._lines[loop] = _Lines(self)
-        token = self._token(company_id) if callable(self._token) else self._token
-        if token is not None:
-            _checked_token(self.name, token)
-        return lines.get(self.account_key(company_id), token, leased)
-
     async def let_go(self) -> None:
         """End what this event loop has begun."""
-        lines = self._lines.pop(asyncio.get_running_loop(), None)
-        if lines is not None:
-            await lines.close()
+        await self._lines.close()
 
     def __repr__(self) -> str:
         return f"<Integration {self.name} {self.base_url}{'' if self.disabled is None else ' disabled'}>"
-
-
-class _Lines:
-    """The lines of one integration in one event loop, which share connections."""
-
-    def __init__(self, hub: Integration) -> None:
-        settings = hub._app.settings
-        connections = settings.sync_concurrency * max(1, len(hub.queues)) + 4
-        self._hub = hub
-        self._wire = Wire(hub.base_url, hub._headers, hub.timeout_seconds, connections)
-        self._alone = Alone()
-        self._lines: dict[tuple[str, str | None, bool], Line] = {}
-
-    def get(self, key: str, token: str | None, leased: bool) -> Line:
-        found = self._lines.get((key, token, leased))
-        if found is None:
-            hub = self._hub
-            engine = hub._app.engine
-            everyone = keys_of(key, [limit for limit in hub.limits if limit.group is None])
-            groups = {limit.group for limit in hub.limits}
-            limits = {
-                group: everyone + keys_of(key, [limit for limit in hub.limits if limit.group == group and group])
-                for group in groups
-            }
-            found = self._lines[key, token, leased] = Line(
-                hub.name,
-                key,
-                token,
-                self._wire,
-                engine.store if leased else self._alone,
-                limits,
-                hub._meaning,
-                hub.timeout_seconds,
-                engine.measures,
-                logs.get(),
-            )
-        return found
-
-    async def close(self) -> None:
-        for line in self._lines.values():
-            await line.close()
-        await self._wire.close()
 
 
 def _checked_url(name: str, url: str) -> str:
@@ -419,11 +306,6 @@ def _checked_url(name: str, url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in url:
         raise SettingsError(f"integration {name!r}: base_url must be http(s)://host[:port][/path], and nothing more")
     return url.rstrip("/")
-
-
-def _checked_token(name: str, token: str) -> None:
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise SettingsError(f"integration {name!r}: its token must be printable characters without spaces")
 
 
 def _checked_priority(what: str, priority: int, error: type[SettingsError] | type[BadPayload]) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import IntegrationNotFound, SettingsError
 from rowlock.jobs.policy import QueueProfile, Unique
-from rowlock.settings import Settings
 from rowlock.sync.integration import Integration
 
 if TYPE_CHECKING:
@@ -39,9 +38,10 @@ class Integrations(dict[str, Integration]):
             raise IntegrationNotFound(f"no integration is called {name!r}; {known}")
         return found
 
-    def profiles(self, settings: Settings) -> dict[str, QueueProfile]:
+    @property
+    def profiles(self) -> dict[str, QueueProfile]:
         """How workers treat their queues, unless they are declared otherwise."""
-        return {name: profile for hub in self.values() for name, profile in hub.profiles(settings).items()}
+        return {name: profile for hub in self.values() for name, profile in hub.profiles.items()}
 
     @property
     def warmers(self) -> list[Callable[[], Awaitable[None]]]:

@@ -18,7 +18,6 @@ from rowlock.sync.wire import Cut, NotSent, Wire
 
 RETRIES = 5
 PATIENCE_SECONDS = 60.0
-_REST_SECONDS = (1.0, 30.0)
 _REST_SECONDS_MAX = 86_400.0
 _SLACK_SECONDS = 5.0  # from a permit to the call
 _END_SECONDS = 2.0
@@ -31,6 +30,7 @@ class Meaning:
     refused: Callable[[Answer], bool]
     limited: Callable[[Answer], float | None]
     spent: Callable[[Answer], float | None] | None  # of an answer that says yes: for how long to make no other call
+    rest_seconds: tuple[float, float]  # of a limit without a word about it: the first, doubled each time, at most
     advice: str  # what to do when it refuses us
 
 
@@ -41,7 +41,6 @@ class Line:
         self,
         integration: str,
         key: str,
-        token: str | None,
         wire: Wire,
         permits: Permits,
         limits: Mapping[str | None, list[CallLimit]],
@@ -53,7 +52,7 @@ class Line:
         self.key = key
         self.timeout_seconds = timeout_seconds
         self._integration = integration
-        self._token = token
+        self.token: str | None = None
         self._wire = wire
         self._permits = permits
         self._rest_key = limits[None][0].key  # one that every call counts for
@@ -89,7 +88,7 @@ class Line:
                 if answer.ok or answer.status in accept:
                     return answer
                 raise self._error(method, path, answer)
-            low, high = _REST_SECONDS
+            low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
             await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
         raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
@@ -98,7 +97,7 @@ class Line:
         self, method: str, path: str, json: Any, params: Mapping[str, Any] | None, group: str | None, hold: Hold | None
     ) -> Answer:
         permit = await self._permit(group, hold)
-        headers = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
         ended, made, status = True, True, "none"
         try:
             answer = await self._wire.send(method, path, headers=headers, json=json, params=params)
@@ -161,7 +160,7 @@ class Line:
 
     def _plain(self, text: str) -> str:
         """What a service says may repeat what it was told."""
-        return text if not self._token else text.replace(self._token, REDACTED)
+        return text if not self.token else text.replace(self.token, REDACTED)
 
     def _later(self, ending: Coroutine[Any, Any, None]) -> None:
         """The call need not wait for it; where it cannot be told, the permit runs out by itself."""

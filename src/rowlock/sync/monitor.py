@@ -53,13 +53,13 @@ def _failure(job: JobRecord) -> dict[str, Any]:
         "status": job.status.value,
         "error": job.error,
         "retryCount": max(0, job.attempts - 1) if job.status is Status.FAILED else job.attempts,
-        "nextRetryAt": job.available_at.isoformat() if waiting else None,
+        "nextRetryAt": job.available_at if waiting else None,
     }
 
 
 async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
     """The budget of the account that is used where no company is named."""
-    keys = [limit.key for limit in keys_of(hub.account_key(None), hub.limits)]
+    keys = [limit.key for limit in keys_of(hub.accounts.key(None), hub.limits)]
     return [
         {
             "name": allow.name,
@@ -67,7 +67,7 @@ async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
             "perSeconds": allow.per_seconds,
             "group": allow.group,
             "inUse": budget.in_use,
-            "restsUntil": None if budget.rests_until is None else budget.rests_until.isoformat(),
+            "restsUntil": budget.rests_until,
         }
         for allow, budget in zip(hub.limits, await store.call_budget(keys), strict=True)
     ]
