@@ -34,8 +34,9 @@ async def store(postgres: PostgresServer, tmp_path: Path, clock: FakeClock) -> A
     store = await rig.make(clock)
     with psycopg.connect(rig.url, autocommit=True) as connection:
         # A summary that autovacuum had to break off stays open: only the VACUUM below makes them.
-        for index in ("jobs_age", "finished_age"):
-            connection.execute(f"ALTER INDEX rowlock.{index} SET (autosummarize = off)")
+        for table in ("jobs", "finished"):
+            connection.execute(f"ALTER INDEX rowlock.{table}_age SET (autosummarize = off)")
+            connection.execute(f"ALTER TABLE rowlock.{table} SET (autovacuum_enabled = off)")
     await put_many(store, MANY, company_id="other")
     while claims := await store.claim("default", ANN, 1_000):
         await store.settle(ANN, [end(claimed) for claimed in claims])

@@ -130,8 +130,8 @@ async def test_a_quiet_worker_asks_the_store_almost_nothing(make_app: MakeApp) -
     declare(app)
     async with working(app):
         await soon(app.store.next("glance"))
-        while not app.store.calls["prune_access"]:  # the last of the chores at the start
-            await soon(app.store.next("prune_access"))
+        while not app.store.calls["prune_calls"]:  # the last of the chores at the start
+            await soon(app.store.next("prune_calls"))
         await asyncio.sleep(0)
         before = app.store.calls.copy()
         await asyncio.sleep(0.5)  # the one place where time itself is what is measured
