@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
@@ -67,10 +68,35 @@ async def test_jobs_are_found_by_status(store: Store, wanted: Status) -> None:
     assert await store.count(JobFilter(status=wanted), 10) == len(jobs[wanted])
 
 
+@pytest.mark.parametrize("wanted", [*Status, None])
+@pytest.mark.parametrize("company", ["acme", None])
+async def test_jobs_of_every_status_are_found_by_how_their_type_begins(
+    store: Store, wanted: Status | None, company: str | None
+) -> None:
+    found = []
+    for name in ("crm.a", "crm", "CRM.a", "crm%a", "crm_a", "crmx", "mail.crm.a", "crm.%_*b"):
+        jobs = {
+            Status.SUCCEEDED: await put_and_end(store, Outcome.SUCCEEDED, type=name, company_id="acme"),
+            Status.FAILED: await put_and_end(store, Outcome.FAILED, type=name, company_id="acme"),
+            Status.CANCELLED: await put_and_end(store, Outcome.CANCELLED, type=name, company_id="acme"),
+            Status.PROCESSING: (await put_and_take(store, type=name, company_id="acme")).id,
+            Status.QUEUED: await put(store, type=name, company_id="acme", delay_seconds=60),
+        }
+        if name.startswith("crm."):
+            found += [job for status, job in jobs.items() if wanted in (None, status)]
+    where = JobFilter(wanted, company_id=company, type_prefix="crm.")
+    assert await listed(store, where, page=3) == found[::-1]
+    assert await store.count(where, 100) == len(found)
+    assert await listed(store, replace(where, ids=found[1:])) == found[:0:-1]
+
+
 @pytest.mark.parametrize(
     "where",
-    [JobFilter(type="b"), JobFilter(queue="b"), JobFilter(company_id="b"), JobFilter(type="b", queue="b")],
-    ids=["type", "queue", "company", "both"],
+    [
+        *(JobFilter(type="b"), JobFilter(queue="b"), JobFilter(company_id="b"), JobFilter(type="b", queue="b")),
+        JobFilter(type_prefix="b"),
+    ],
+    ids=["type", "queue", "company", "both", "prefix"],
 )
 async def test_jobs_are_found_by_their_fields(store: Store, where: JobFilter) -> None:
     await put(store, type="a", queue="a", company_id="a")

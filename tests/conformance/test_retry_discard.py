@@ -185,3 +185,13 @@ async def test_a_retried_job_is_available_now(store: Store, clock: FakeClock) ->
     found = await record(store, job_id)
     assert found.available_at <= clock.now()
     assert near(found.updated_at, clock.now())
+
+
+async def test_the_dead_are_retried_and_discarded_by_how_their_type_begins(store: Store) -> None:
+    crm = [await put_and_end(store, Outcome.FAILED, type=name, queue=name) for name in ("crm.a", "crm.b")]
+    other = await put_and_end(store, Outcome.FAILED, type="crmx.a", queue="crmx")
+    where = JobFilter(Status.FAILED, type_prefix="crm.")
+    assert (await store.retry(where, 1)).retried == crm[1:]
+    assert await store.discard(where, 10) == crm[:1]
+    assert await status(store, crm[1]) is Status.QUEUED
+    assert await status(store, other) is Status.FAILED

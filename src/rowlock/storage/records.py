@@ -230,6 +230,7 @@ class JobFilter:
     queue: str | None = None
     company_id: str | None = None
     ids: Sequence[JobId] | None = None
+    type_prefix: str | None = None  # instead of a type: all that begin with it
 
 
 @dataclass(frozen=True, slots=True)

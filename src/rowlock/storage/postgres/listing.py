@@ -54,14 +54,19 @@ class Listing:
 
 def _matching(where: JobFilter) -> str:
     """The statement that finds these jobs by the narrowest way to them."""
+    found = SQL[_way(where)]
+    return found if where.type_prefix is None else found.replace("j.type = $1", "starts_with(j.type, $1)")
+
+
+def _way(where: JobFilter) -> str:
     if where.ids is not None:
-        return SQL["matching_ids"]
+        return "matching_ids"
     narrow = where.company_id is not None and where.status is not Status.PROCESSING  # few run, whosever they are
-    return SQL[f"matching_{where.status or 'any'}{'_of_company' if narrow else ''}"]
+    return f"matching_{where.status or 'any'}{'_of_company' if narrow else ''}"
 
 
 def _asked(where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
-    asked: list[Any] = [where.type, where.queue, where.company_id, cursor, limit]
+    asked: list[Any] = [where.type or where.type_prefix, where.queue, where.company_id, cursor, limit]
     if where.ids is not None:
         asked += [_known(where.ids), where.status]
     return asked

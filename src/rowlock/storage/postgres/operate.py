@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from rowlock.clock import Clock
@@ -63,8 +64,7 @@ class Operators(Listing):
         ids: list[JobId] = []
         for status in statuses:
             if status in _DEAD:
-                narrowed = JobFilter(status, where.type, where.queue, where.company_id, where.ids)
-                ids += await self._ids(narrowed, limit - len(ids)) if len(ids) < limit else []
+                ids += await self._ids(replace(where, status=status), limit - len(ids)) if len(ids) < limit else []
         return sorted(ids)
 
     async def pause(self, queue: str) -> None:

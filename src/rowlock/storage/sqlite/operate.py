@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import apsw
@@ -21,7 +22,7 @@ from rowlock.storage.records import (
 )
 from rowlock.storage.sqlite import tally
 from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, worker_record
-from rowlock.storage.sqlite.sql import run, run_each, value
+from rowlock.storage.sqlite.sql import SQL, run, run_each, value
 
 _NEWEST = 2**63 - 1
 _OUTCOMES = {
@@ -30,6 +31,7 @@ _OUTCOMES = {
     Status.CANCELLED: Outcome.CANCELLED,
 }
 _DEAD = (Status.FAILED, Status.CANCELLED)
+_OF_TYPE = re.compile(r"([\w.]+) = :type\b")
 _BY_STATUS = {
     None: "pick_any",
     Status.QUEUED: "pick_queued",
@@ -186,12 +188,15 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "limit": limit,
         "status": where.status and where.status.value,
         "outcome": where.status and _OUTCOMES.get(where.status),
-        "type": where.type,
+        "type": where.type or where.type_prefix,
         "queue": where.queue,
         "company_id": where.company_id,
         "ids": None if where.ids is None else json_text([id.lower() for id in where.ids if is_uuid(id)]),
     }
-    return [seq for (seq,) in run(connection, name, asked)]
+    found = SQL[name]
+    if where.type_prefix is not None:
+        found = _OF_TYPE.sub(r"substr(\1, 1, length(:type)) = :type", found)
+    return [seq for (seq,) in connection.execute(found, asked)]
 
 
 def _seq_after(connection: apsw.Connection, cursor: str) -> int:
