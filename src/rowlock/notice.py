@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rowlock.jobs.job import Job
 from rowlock.jobs.policy import Backoff, Unique
 from rowlock.jobs.watch import NOTICE_QUEUE, NOTICE_TYPE
+from rowlock.observe.guidance import OtherSide
 from rowlock.observe.notices import Notifier, check_targets
 from rowlock.storage.records import OnConflict
 
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 _DEATHS_MAX = 100_000  # in one message
+
+
+def other_sides(app: Rowlock) -> dict[str, OtherSide]:
+    """The systems that jobs of some types call, by type."""
+    return {
+        operation.type: OtherSide(hub.name, hub.scopes_url)
+        for hub in app.integrations.values()
+        for operation in hub.operations.values()
+    }
 
 
 def declare_notices(app: Rowlock) -> None:
@@ -34,6 +44,6 @@ def declare_notices(app: Rowlock) -> None:
         """Tell staff of the jobs that have died since the last message."""
         deaths = await app.store.say_deaths(job.id, _DEATHS_MAX)
         if deaths:
-            await notifier.send(job.id, deaths)
+            await notifier.send(job.id, deaths, others=other_sides(app))
             app.engine.measures.add("notice", {"outcome": "sent"})
         return {"deaths": sum(group.count for group in deaths)}

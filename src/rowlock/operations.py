@@ -166,6 +166,23 @@ class Operations(Protocol):
 
     async def import_template(self, name: str) -> bytes: ...
 
+    async def integrations(self) -> Shape: ...
+
+    async def sync_stats(self, integration: str) -> Shape: ...
+
+    async def sync_monitor(self, integration: str) -> Shape: ...
+
+    async def sync_send(
+        self,
+        integration: str,
+        operation: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        company_id: str | None = None,
+    ) -> Shape: ...
+
 
 async def wait(
     desk: Operations, job_id: JobId, seconds: float, seen: Callable[[Shape], None] = lambda _: None

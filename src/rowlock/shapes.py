@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.imports.formats import dump_formats
 from rowlock.imports.importer import ImportType
 from rowlock.jobs.payload import loads
+from rowlock.observe.guidance import OtherSide, about_job
 from rowlock.observe.redact import Redactor
 from rowlock.storage.access import JobChange, TokenRecord
 from rowlock.storage.imports import ChunkRecord, Counts, ErrorRow, ImportRecord
-from rowlock.storage.records import JobRecord, QueueRecord, WorkerRecord
+from rowlock.storage.records import JobRecord, QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import FailureRecord, RunRecord
+from rowlock.sync.integration import Integration
 
 Shape = dict[str, Any]
 
@@ -26,8 +28,9 @@ def iso(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def job_shape(job: JobRecord, redact: Redactor | None) -> Shape:
-    """A job; without its secrets unless `redact` is None."""
+def job_shape(job: JobRecord, redact: Redactor | None, other: OtherSide | None = None) -> Shape:
+    """A job; without its secrets unless `redact` is None. `other` is the system that it calls, if any."""
+    dead = job.status is Status.FAILED
     return {
         "id": job.id,
         "type": job.type,
@@ -52,6 +55,7 @@ def job_shape(job: JobRecord, redact: Redactor | None) -> Shape:
         "cancelRequested": job.cancel_requested,
         "result": _data(job.result, redact),
         "error": _text(job.error, redact),
+        "guidance": about_job(job.id, job.error or "", other) if dead else [],
         "companyId": job.company_id,
         "limitKey": job.limit_key,
         "uniqueKey": None if job.unique_key is None else job.unique_key.replace("\x1f", "/"),
@@ -271,6 +275,40 @@ def import_type_shape(declared: ImportType) -> Shape:
             for field in declared.fields
         ],
     }
+
+
+def integration_shape(hub: Integration) -> Shape:
+    """An integration with its operations; no secret is in it."""
+    return {
+        "name": hub.name,
+        "enabled": hub.disabled is None,
+        "why": hub.disabled,
+        "queues": list(hub.queues),
+        "scopesUrl": hub.scopes_url,
+        "operations": [
+            {
+                "name": operation.name,
+                "type": operation.type,
+                "enabled": operation.enabled,
+                "priority": operation.priority,
+                "fields": sorted(operation.names),
+                "key": operation.key if isinstance(operation.key, str) else None,
+                "about": operation.about if isinstance(operation.about, str) else None,
+                "batch": operation.batch,
+            }
+            for operation in hub.operations.values()
+        ],
+    }
+
+
+def monitor_shape(found: Mapping[str, Any], redact: Redactor) -> Shape:
+    """How an integration does, with times and errors as they are told."""
+    failures = [
+        each | {"error": _text(each["error"], redact), "nextRetryAt": iso(each["nextRetryAt"])}
+        for each in found["failures"]
+    ]
+    limits = [each | {"restsUntil": iso(each["restsUntil"])} for each in found["limits"]]
+    return {**found, "failures": failures, "limits": limits}
 
 
 def _data(text: str | None, redact: Redactor | None) -> Any:

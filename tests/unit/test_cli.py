@@ -33,8 +33,8 @@ async def break_(job: Job) -> None:
 JOB_KEYS = {
     *("id", "type", "queue", "status", "payload", "priority", "attempts", "maxAttempts", "deaths", "lease"),
     *("visibilityTimeoutMs", "availableAt", "lockedAt", "lockOwner", "createdAt", "startedAt", "finishedAt"),
-    *("updatedAt", "progress", "message", "cancelRequested", "result", "error", "companyId", "limitKey"),
-    *("uniqueKey", "trace"),
+    *("updatedAt", "progress", "message", "cancelRequested", "result", "error", "guidance", "companyId"),
+    *("limitKey", "uniqueKey", "trace"),
 }
 
 
@@ -334,7 +334,7 @@ def test_migrate_says_what_it_did(cli: Cli) -> None:
 def test_prune_removes_what_the_settings_let_go(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.failed(2)
     nothing = "removed jobs: 0 succeeded, 0 failed, 0 cancelled\n"
-    assert cli("prune") == nothing + "removed records: 0 failures, 0 locks, 0 runs, 0 access, 0 imports\n"
+    assert cli("prune") == nothing + "removed records: 0 failures, 0 locks, 0 runs, 0 access, 0 imports, 0 calls\n"
     kept = application.settings.model_copy(update={"keep_failed_count": 0})
     monkeypatch.setattr(application, "settings", kept)
     removed = cli.json("prune")["removed"]

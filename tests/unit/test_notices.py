@@ -19,7 +19,8 @@ import pytest
 from rowlock import SettingsError
 from rowlock.errors import NoticeFailed
 from rowlock.observe import notices
-from rowlock.observe.notices import GROUPS_MAX, SCOPES_PAGE, Notifier, check_targets, compose
+from rowlock.observe.guidance import OtherSide, about_job
+from rowlock.observe.notices import GROUPS_MAX, Notifier, check_targets, compose
 from rowlock.observe.redact import Redactor
 from rowlock.storage.reliability import Deaths
 from unit.test_webhook import Receiver, serve
@@ -31,6 +32,9 @@ IDS = tuple(f"01932c07-2ab0-7000-8000-00000000000{n}" for n in (3, 2, 1))  # the
 DEATHS = Deaths(
     "contact.update", "hubspot", 10_000, FIRST, FIRST + timedelta(minutes=5), 5, IDS, "TimeoutError: no answer"
 )
+SCOPES_PAGE = "https://app.example.test/apps"
+HUBSPOT = OtherSide("hubspot", SCOPES_PAGE)
+OTHERS = {"contact.update": HUBSPOT, "hubspot.create_contact": HUBSPOT}
 ONE = replace(DEATHS, job_name="send.email", queue_name="mail", count=1, job_ids=IDS[:1], last_at=FIRST)
 
 
@@ -99,10 +103,31 @@ def test_one_death_is_told_as_one() -> None:
     ],
 )
 def test_refused_credentials_and_scopes_are_told_with_the_page_to_set_them(reason: str) -> None:
-    text = text_of(replace(DEATHS, reason=reason))
+    text = text_of(replace(DEATHS, reason=reason), others=OTHERS)
     assert "credentials or their scopes" in text
-    assert SCOPES_PAGE == "https://app.hubspot.com/private-apps"
-    assert SCOPES_PAGE in text
+    assert f"Those of hubspot are set at {SCOPES_PAGE}\n" in text
+    assert about_job(IDS[0], reason, HUBSPOT)[0].endswith(SCOPES_PAGE)
+
+
+def test_a_job_that_calls_nobody_we_know_is_sent_to_no_page() -> None:
+    text = text_of(replace(DEATHS, reason="the API answered 403", job_name="send.email"), others=OTHERS)
+    assert "credentials or their scopes" in text
+    assert SCOPES_PAGE not in text
+    assert ".*" not in text
+    unset = {"contact.update": OtherSide("hubspot")}
+    assert "are set at" not in text_of(replace(DEATHS, reason="the API answered 403"), others=unset)
+
+
+def test_all_jobs_of_an_integration_may_be_run_again() -> None:
+    again = "    - Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'"
+    assert again in text_of(DEATHS, others=OTHERS).splitlines()
+    assert about_job(IDS[0], "TimeoutError", HUBSPOT) == [
+        f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}",
+        "Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'",
+    ]
+    assert about_job(IDS[0], "TimeoutError", None) == [
+        f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +145,7 @@ def test_refused_credentials_and_scopes_are_told_with_the_page_to_set_them(reaso
     ],
 )
 def test_other_errors_do_not_send_anyone_to_the_scopes_page(reason: str) -> None:
-    assert SCOPES_PAGE not in text_of(replace(DEATHS, reason=reason))
+    assert SCOPES_PAGE not in text_of(replace(DEATHS, reason=reason), others=OTHERS)
 
 
 def test_secrets_in_an_error_are_not_told() -> None:
@@ -188,7 +213,18 @@ def test_the_json_has_the_same_parts() -> None:
         "attempts": 5,
         "jobIds": list(IDS),
         "lastError": "TimeoutError: no answer",
+        "integration": None,
+        "operation": None,
+        "scopesUrl": None,
     }
+
+
+def test_the_json_names_the_integration_its_operation_and_the_page_of_its_scopes() -> None:
+    refused = replace(DEATHS, job_name="hubspot.create_contact", reason="CallRefused: 403 MISSING_SCOPES")
+    for deaths, page in ((refused, SCOPES_PAGE), (replace(refused, reason="TimeoutError"), None)):
+        (group,) = json.loads(compose("n1", [deaths], Redactor(), others=OTHERS).body)["data"]["groups"]
+        told = (group["integration"], group["operation"], group["scopesUrl"])
+        assert told == ("hubspot", "create_contact", page)
 
 
 # -- that it is sent -------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ async def make_site(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeSite
     """Makes sites: an application, its API on a port, tokens of every role."""
     sites: list[Site] = []
 
-    async def make(**settings: Any) -> Site:
+    async def make(also: Callable[[Rowlock], object] | None = None, **settings: Any) -> Site:
         places = {
             "import_store": str(tmp_path / "files"),
             "import_folder": str(tmp_path / "folder"),
@@ -75,6 +75,8 @@ async def make_site(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeSite
         }
         app = await make_app(**{"http_event_ms": 50, "http_token_seconds": 0.0} | places | settings)
         declare(app)
+        if also is not None:
+            also(app)
         site = Site(app)
         sites.append(site)
         await site.start()

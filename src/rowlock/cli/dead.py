@@ -53,6 +53,8 @@ async def list_(
 ) -> None:
     page = await desk.jobs(status="failed", type=type, queue=queue, limit=limit, cursor=cursor)
     show_page(page, out, "no failed jobs")
+    if not out.as_json:
+        _advise(page["jobs"], out)
 
 
 @commands.command(
@@ -108,6 +110,13 @@ async def discard(
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are removed"
     out.tell(done, told)
     return _code(ids, done["matched"] if dry_run else done["discarded"], out)
+
+
+def _advise(jobs: list[Shape], out: Output) -> None:
+    """What to do about several of them at once, each thing said once."""
+    said = dict.fromkeys(step for job in jobs for step in job["guidance"] if job["id"] not in step)
+    for step in said:
+        out.note(step)
 
 
 def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, all: bool) -> None:

@@ -76,7 +76,7 @@ async def enqueue(
 ) -> int:
     job = await desk.enqueue(
         type,
-        _payload(payload),
+        payload_of(payload),
         queue=queue,
         priority=priority,
         delay_seconds=delay_seconds,
@@ -86,13 +86,14 @@ async def enqueue(
         unique=_unique(unique, unique_key, on_conflict),
     )
     if wait:
-        job = await _over(desk, job, wait_seconds, out) | {"created": job["created"]}
+        job = await over(desk, job, wait_seconds, out) | {"created": job["created"]}
     verb = "" if job["created"] else "existed already: "
     out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
     return 0 if not wait or job["status"] == "succeeded" else 1
 
 
-def _payload(given: str) -> Any:
+def payload_of(given: str) -> Any:
+    """What `--payload` gives: JSON, a file of it, or standard input."""
     from rowlock.errors import BadPayload, PayloadTooLarge
     from rowlock.jobs.payload import loads
 
@@ -144,7 +145,7 @@ def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Uni
     raise UsageError(f"--unique {policy}: must be forever, while_active or window:SECONDS")
 
 
-async def _over(desk: Operations, job: Shape, seconds: float, out: Output) -> Shape:
+async def over(desk: Operations, job: Shape, seconds: float, out: Output) -> Shape:
     """The job when it is over, with a progress line meanwhile."""
     from rowlock import operations
     from rowlock.storage.records import Status

@@ -17,6 +17,8 @@ from rowlock.errors import (
     DuplicateImport,
     DuplicateJob,
     FileRefused,
+    IntegrationNotFound,
+    OperationNotFound,
     RequestFailed,
     RowlockError,
     ScheduleNotFound,
@@ -27,7 +29,10 @@ from rowlock.errors import (
 
 OK, FAILED, USAGE = 0, 1, 2
 
-_WRONG_BY_ITSELF = (BadCursor, BadPayload, ScheduleNotFound, SettingsError, UnknownImportType, UnknownJobType)
+_WRONG_BY_ITSELF = (
+    *(BadCursor, BadPayload, IntegrationNotFound, OperationNotFound, ScheduleNotFound, SettingsError),
+    *(UnknownImportType, UnknownJobType),
+)
 """Errors of the command as it was given: it would fail on any day."""
 _WRONG_TO_A_SERVER = ("malformed_body", "validation_failed")
 

@@ -110,7 +110,10 @@ def show_job(job: Shape, out: Output) -> None:
     for name in ("payload", "result"):
         if name in shown:
             shown[name] = orjson.dumps(shown[name]).decode()
+    guidance = shown.pop("guidance", [])
     out.fields(shown)
+    for step in guidance:
+        out.note(step)
 
 
 def show_page(page: Shape, out: Output, empty: str = "no jobs match") -> None:

@@ -38,7 +38,10 @@ TokenFile = Annotated[
     typer.Option("--token-file", metavar="PATH", help="A file with the token for --server.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
-JobType = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only jobs of this type.")]
+JobType = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE", help="Only jobs of this type; 'name.*': of all types that begin so."),
+]
 Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
 Processes = Annotated[
     int | None,

@@ -13,6 +13,7 @@ import orjson
 from rowlock import operations
 from rowlock.client.imports import Imports
 from rowlock.client.stream import Event, events
+from rowlock.client.sync import Sync
 from rowlock.client.wire import Wire
 from rowlock.errors import JobNotFound
 from rowlock.ids import is_uuid
@@ -31,7 +32,7 @@ _ADMIN = "/api/admin/queue"
 _PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
 
 
-class Client(Imports):
+class Client(Imports, Sync):
     """A server, asked with a token.
 
     What is asked is sent again, a few times, when the server is busy or the connection breaks; with an

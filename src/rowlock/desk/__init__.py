@@ -7,9 +7,10 @@ from rowlock.desk.fleet import Fleet
 from rowlock.desk.imports import Imports
 from rowlock.desk.records import Records
 from rowlock.desk.schedules import Schedules
+from rowlock.desk.sync import Sync
 
 
-class Desk(Records, Fleet, Schedules, Imports):
+class Desk(Records, Sync, Fleet, Schedules, Imports):
     """What may be asked of an application; with a company, of that company's jobs and imports only."""
 
 

@@ -42,9 +42,15 @@ class Jobs(Sight):
         With a `reserved` id (see begin_request), a second try finds the job of the first.
         """
         self._check_company(company_id, payload or {}, limit_key)
-        app, company = self._app, self._company_id or company_id
+        company = self._company_id or company_id
         options = Options(queue, priority, delay_seconds, at, max_attempts, company, unique, limit_key)
-        (new,) = app.engine.enqueuer.prepare_many([(type, {} if payload is None else payload)], options)
+        return await self._submitted(type, {} if payload is None else payload, options, reserved)
+
+    async def _submitted(
+        self, type: str, payload: dict[str, Any], options: Options, reserved: RequestAnswer | None
+    ) -> Shape:
+        app = self._app
+        (new,) = app.engine.enqueuer.prepare_many([(type, payload)], options)
         if app.settings.resilient:
             return await self._run_now(new)
         submit = app.engine.enqueuer.submit
@@ -90,7 +96,7 @@ class Jobs(Sight):
     async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
         """One job, whole; its secrets only when `raw`."""
         record = await self._found(job_id)
-        return job_shape(record, None) if raw else (await self._shaped([record]))[0]
+        return self._shape(record, raw=True) if raw else (await self._shaped([record]))[0]
 
     async def jobs(
         self,

@@ -9,6 +9,7 @@ from rowlock.app import Rowlock
 from rowlock.errors import BadCursor, JobNotFound
 from rowlock.ids import uuid7
 from rowlock.jobs.reader import Reader
+from rowlock.notice import other_sides
 from rowlock.shapes import Shape, job_shape
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 
@@ -39,7 +40,16 @@ class Sight:
         company_id: str | None = None,
         ids: Sequence[JobId] | None = None,
     ) -> JobFilter:
-        return JobFilter(status, type, queue, self._own(company_id), None if ids is None else list(dict.fromkeys(ids)))
+        """What to look for; a type such as "hubspot.*" means all types that begin with "hubspot."."""
+        begins = type is not None and type.endswith(".*")
+        return JobFilter(
+            status,
+            None if begins else type,
+            queue,
+            self._own(company_id),
+            None if ids is None else list(dict.fromkeys(ids)),
+            type[:-1] if begins and type is not None else None,
+        )
 
     async def _found(self, job_id: JobId) -> JobRecord:
         record = await self._reader.get(job_id)
@@ -68,11 +78,14 @@ class Sight:
                 return Page(jobs, cursor)
             step = max(1, min(limit, (_PAGE_BYTES - size) * len(jobs) // max(size, 1)))
 
+    def _shape(self, job: JobRecord, *, raw: bool = False) -> Shape:
+        return job_shape(job, None if raw else self._app.redact, other_sides(self._app).get(job.type))
+
     async def _shaped(self, jobs: Sequence[JobRecord]) -> list[Shape]:
         """Their shapes; large ones in a thread: to look for secrets takes long, and others wait for this one."""
 
         def shapes() -> list[Shape]:
-            return [job_shape(job, self._app.redact) for job in jobs]
+            return [self._shape(job) for job in jobs]
 
         return shapes() if sum(map(size_of, jobs)) < _LARGE_BYTES else await asyncio.to_thread(shapes)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 import warnings
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -18,6 +17,7 @@ import orjson
 
 from rowlock.errors import NoticeFailed, RowlockError, SettingsError
 from rowlock.observe import webhook
+from rowlock.observe.guidance import OtherSide, about_jobs, denied
 from rowlock.observe.redact import REDACTED, Redactor
 from rowlock.storage.reliability import Deaths
 
@@ -25,17 +25,10 @@ GROUPS_MAX = 20
 ERROR_LENGTH_MAX = 500  # of one error in a message: the whole of it is in the job's record
 TARGETS_MAX = 20
 TARGET_SECONDS_MAX = 30.0
-SCOPES_PAGE = "https://app.hubspot.com/private-apps"
 _REMEMBERED_MAX = 100  # notices whose deliveries are known, for when one is tried again
 _REASON_LENGTH_MAX = 200
 _PART_LENGTH_MIN = 4
 _SEPARATORS = re.compile(r"[/:@?&=,#\s]+")
-
-# What was refused says so in many words, as a number most often; "row 403" is not one of them.
-_DENIED = re.compile(
-    r"MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +88,23 @@ class Notifier:
         self._redact = redact
         self._reached: OrderedDict[str, set[str]] = OrderedDict()
 
-    async def send(self, notice_id: str, deaths: Sequence[Deaths], queue_url: str | None = None) -> None:
+    async def send(
+        self,
+        notice_id: str,
+        deaths: Sequence[Deaths],
+        queue_url: str | None = None,
+        others: Mapping[str, OtherSide] | None = None,
+    ) -> None:
         """Tell every target about these deaths; nothing is sent where there are none.
+
+        `others` are the systems that jobs of some types call, by type.
 
         Raises NoticeFailed when any target failed. Sent again under the same id, from the same process, it goes only to
         those that have not taken it; webhooks carry the id, so that a receiver can tell.
         """
         if not deaths:
             return
-        notice = compose(notice_id, deaths, self._redact, queue_url)
+        notice = compose(notice_id, deaths, self._redact, queue_url, others)
         reached = self._reached.setdefault(notice_id, set())
         while len(self._reached) > _REMEMBERED_MAX:
             self._reached.popitem(last=False)
@@ -147,14 +148,20 @@ class Notifier:
         return None
 
 
-def compose(notice_id: str, deaths: Sequence[Deaths], redact: Redactor, queue_url: str | None = None) -> Notice:
+def compose(
+    notice_id: str,
+    deaths: Sequence[Deaths],
+    redact: Redactor,
+    queue_url: str | None = None,
+    others: Mapping[str, OtherSide] | None = None,
+) -> Notice:
     """One message about all these deaths: the first groups in full, the others as a number."""
     total = sum(group.count for group in deaths)
     if total == 1:
         title = f"Rowlock: job {deaths[0].job_name} failed for good"
     else:
         title = f"Rowlock: {total:,} jobs failed for good"
-    shown = [_Group(group, redact) for group in deaths[:GROUPS_MAX]]
+    shown = [_Group(group, redact, (others or {}).get(group.job_name)) for group in deaths[:GROUPS_MAX]]
     more = len(deaths) - len(shown)
     parts = [group.text() for group in shown]
     if more:
@@ -181,11 +188,11 @@ def compose(notice_id: str, deaths: Sequence[Deaths], redact: Redactor, queue_ur
 class _Group:
     """The jobs of one name that died, as they are told about."""
 
-    def __init__(self, deaths: Deaths, redact: Redactor) -> None:
+    def __init__(self, deaths: Deaths, redact: Redactor, other: OtherSide | None) -> None:
         self._deaths = deaths
+        self._other = other
         error = " ".join(redact.text(deaths.reason).split())  # before it is cut: half a secret is one too
         self._error = error if len(error) <= ERROR_LENGTH_MAX else f"{error[:ERROR_LENGTH_MAX]}…"
-        self._denied = _DENIED.search(deaths.reason) is not None
 
     def text(self) -> str:
         d = self._deaths
@@ -203,22 +210,10 @@ class _Group:
 
     def guidance(self) -> list[str]:
         d = self._deaths
-        name = shlex.quote(d.job_name)
-        steps = []
-        if self._denied:
-            steps.append(
-                "The other system refused our credentials or their scopes (401, 403 or MISSING_SCOPES): trying again "
-                f"cannot help before they are put right. HubSpot's scopes are set at {SCOPES_PAGE}"
-            )
-        if d.job_ids:
-            steps.append(f"See what happened: rowlock jobs show {d.job_ids[0]}")
-        steps.append(f"See all of them: rowlock dead list --type {name}")
-        again = f"rowlock dead retry {d.job_ids[0]}" if d.count == 1 and d.job_ids else None
-        steps.append(f"When the cause is gone, run again: {again or f'rowlock dead retry --type {name}'}")
-        return steps
+        return about_jobs(d.job_name, d.count, d.job_ids, d.reason, self._other)
 
     def json(self) -> dict[str, Any]:
-        d = self._deaths
+        d, other = self._deaths, self._other
         return {
             "jobName": d.job_name,
             "queueName": d.queue_name,
@@ -229,6 +224,9 @@ class _Group:
             "jobIds": list(d.job_ids),
             "lastError": self._error,
             "guidance": self.guidance(),
+            "integration": other and other.name,
+            "operation": other and d.job_name.removeprefix(f"{other.name}."),
+            "scopesUrl": other.scopes_url if other is not None and denied(d.reason) else None,
         }
 
 

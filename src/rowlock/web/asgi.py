@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rowlock.app import Rowlock
 from rowlock.errors import RowlockError, StoreError
 from rowlock.observe import logs
-from rowlock.web import admin, events, fleet, imports, jobs, probes, uploads
+from rowlock.web import admin, events, fleet, imports, jobs, probes, sync, uploads
 from rowlock.web.body import Body
 from rowlock.web.guard import Guard, Needs, Viewer
 from rowlock.web.hub import Hub
@@ -29,7 +29,7 @@ from rowlock.web.origins import Origins
 from rowlock.web.problem import Problem, problem_of
 from rowlock.web.shield import Shield
 
-_ABOUT = """Durable jobs and imports on the database that you already run.
+_ABOUT = """Durable jobs, imports and outbound sync on the database that you already run.
 
 Every route except `/healthz` and `/readyz` needs a token. Errors are `application/problem+json` with a stable `code`.
 """
@@ -84,7 +84,7 @@ def _routes(app: Rowlock, hub: Hub) -> FastAPI:
     api.state.hub = hub
     for router in (
         *(probes.router, jobs.posted, jobs.router, imports.posted, uploads.router, imports.router),
-        *(fleet.router, events.router, admin.posted, admin.router),
+        *(sync.posted, sync.router, fleet.router, events.router, admin.posted, admin.router),
     ):
         api.router.routes += router.routes
 

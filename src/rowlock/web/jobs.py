@@ -25,7 +25,9 @@ posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
 
 JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
 StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs in this state.")]
-TypeFilter = Annotated[models.Name | None, Query(description="Only jobs of this type.")]
+TypeFilter = Annotated[
+    models.Name | None, Query(description="Only jobs of this type; `name.*`: of all types that begin so.")
+]
 QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
 CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
 LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from rowlock.errors import DELAY_SECONDS_MAX
 from rowlock.jobs.policy import Unique
@@ -77,6 +79,37 @@ class EnqueueGiven(Given):
     limit_key: Name | None = Field(None, description="The limit that it counts under, instead of its type's.")
 
 
+class SyncGiven(Given):
+    """An operation to send."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"payload": {"email": "ada@example.org"}, "priority": 3}]}
+    )
+
+    payload: dict[str, JsonValue] = Field(
+        description="What the operation takes. A body without `payload` is the payload itself."
+    )
+    priority: Annotated[int, Field(ge=1, le=10)] | None = Field(
+        None, description="1 to 10, lower goes first. Otherwise the operation's, or 5."
+    )
+    delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = Field(
+        0.0, description="Send it no sooner than so many seconds from now."
+    )
+    company_id: Name | None = Field(None, description="The company that it belongs to.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, given: Any) -> Any:
+        return {"payload": given} if isinstance(given, dict) and "payload" not in given else given
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler.resolve_ref_schema(handler(core))
+        examples = whole.pop("examples")
+        bare = {"title": "The payload itself", "type": "object", "not": {"required": ["payload"]}}
+        return {"anyOf": [dict(whole), bare], "examples": [*examples, examples[0]["payload"]]}
+
+
 class DeadGiven(Given):
     """Which failed jobs: some ids, or all that match; `all` where nothing narrows them down."""
 
@@ -85,7 +118,7 @@ class DeadGiven(Given):
     ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1_000)] | None = Field(
         None, description="Only these."
     )
-    type: Name | None = Field(None, description="Only jobs of this type.")
+    type: Name | None = Field(None, description="Only jobs of this type; `name.*`: of all types that begin so.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")
     company_id: Name | None = Field(None, description="Only jobs of this company.")
     all: bool = Field(False, description="Every failed job: needed where nothing else is said.")

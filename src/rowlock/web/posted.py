@@ -1,4 +1,4 @@
-"""Routes that take a body and nothing else: checked and called straight away.
+"""Routes that take a body, and names in their paths at most: checked and called straight away.
 
 FastAPI describes them like all others, but its general way to find out what an endpoint wants takes longer than
 everything else that an enqueue does.
@@ -18,7 +18,7 @@ from rowlock.web.guard import Needs
 
 
 class Posted(APIRoute):
-    """A route whose endpoint takes the request, its caller and a model of the body."""
+    """A route whose endpoint takes the request, its caller, a model of the body, and the names in its path."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -35,5 +35,5 @@ class Posted(APIRoute):
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
-        response = await self.endpoint(request, caller, given)
+        response = await self.endpoint(request, caller, given, **scope["path_params"])
         await response(scope, receive, send)

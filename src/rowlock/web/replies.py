@@ -38,6 +38,7 @@ class JobTold(Told):
     cancel_requested: bool
     result: Any
     error: str | None
+    guidance: list[str] = Field(description="What people may do about it, where it failed for good.")
     company_id: str | None
     limit_key: str | None
     unique_key: str | None

@@ -1,0 +1,180 @@
+"""`rowlock sync`: integrations, how they do, and operations to send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli import options
+from rowlock.cli.asking import asks
+from rowlock.cli.enqueue import over, payload_of
+from rowlock.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rowlock.cli.output import Output
+    from rowlock.operations import Operations
+    from rowlock.shapes import Shape
+
+commands = typer.Typer(no_args_is_help=True, help="Outbound sync: integrations, how they do, operations to send.")
+
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="[INTEGRATION]", help="The integration; not needed where there is one.", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="sync")
+
+
+@commands.command(
+    "list",
+    help=options.examples(
+        "List integrations with their operations, and what enables those that are disabled.",
+        "rowlock sync list",
+        "rowlock sync list --json",
+    ),
+)
+@asks()
+async def list_(desk: Operations, out: Output) -> None:
+    found = await desk.integrations()
+    if out.as_json:
+        out.json(found)
+        return
+    rows = [
+        [each["name"], operation["name"], _state(each, operation), operation["priority"], operation["key"]]
+        for each in found["integrations"]
+        for operation in each["operations"]
+    ]
+    columns = ("integration", "operation", "state", "priority", "key")
+    out.table(columns, rows, "no integrations: declare one with app.integration(...)")
+    for each in found["integrations"]:
+        if not each["enabled"]:
+            out.note(f"{each['name']} is disabled: {each['why']}")
+
+
+@commands.command(
+    help=options.examples(
+        "Count the jobs of an integration: pending, processing, failed (they are tried again), dead, and completed in "
+        "24 hours.",
+        "rowlock sync stats hubspot",
+        "rowlock sync stats --json | jq .dead",
+    )
+)
+@asks()
+async def stats(desk: Operations, out: Output, integration: Name = None) -> None:
+    found = await desk.sync_stats(await _chosen(desk, integration))
+    out.json(found) if out.as_json else out.fields(_counts(found))
+
+
+@commands.command(
+    help=options.examples(
+        "Show how an integration does: counts, mean time, lag, what is left of its limits, and its 20 most recent "
+        "failures.",
+        "rowlock sync monitor hubspot",
+        "rowlock sync monitor hubspot --server https://jobs.example.org --token-file ~/.rowlock-token --json",
+    )
+)
+@asks()
+async def monitor(desk: Operations, out: Output, integration: Name = None) -> None:
+    found = await desk.sync_monitor(await _chosen(desk, integration))
+    out.json(found) if out.as_json else _show(found, out)
+
+
+@commands.command(
+    help=options.examples(
+        "Send an operation. The answer begins with the id of its job, which is durable when the command returns; where "
+        "a job of the same key waits or runs, that one is the answer.",
+        """rowlock sync send hubspot create_contact --payload '{"email": "ada@example.org"}'""",
+        "rowlock sync send hubspot sync_payment --payload @payment.json --priority 3 --wait",
+    )
+)
+@asks(create=True)
+async def send(
+    desk: Operations,
+    out: Output,
+    integration: Annotated[str, typer.Argument(metavar="INTEGRATION", help="The integration.")],
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="One of its operations.")],
+    payload: Annotated[
+        str, typer.Option(metavar="JSON", help="What it takes, a JSON object; @FILE reads a file, - standard input.")
+    ] = "{}",
+    priority: Annotated[
+        int | None, typer.Option(help="1 to 10, lower goes first. Otherwise the operation's, or 5.")
+    ] = None,
+    delay_seconds: Annotated[float, typer.Option(help="Send it no sooner than so many seconds from now.")] = 0.0,
+    company_id: Annotated[str | None, typer.Option(metavar="ID", help="The company that the job belongs to.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it is over; exit code 1 unless it succeeded.")
+    ] = False,
+    wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
+) -> int:
+    job = await desk.sync_send(
+        integration,
+        operation,
+        payload_of(payload),
+        priority=priority,
+        delay_seconds=delay_seconds,
+        company_id=company_id,
+    )
+    if wait:
+        job = await over(desk, job, wait_seconds, out) | {"created": job["created"]}
+    verb = "" if job["created"] else "existed already: "
+    out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
+    return 0 if not wait or job["status"] == "succeeded" else 1
+
+
+async def _chosen(desk: Operations, given: str | None) -> str:
+    """The integration that is meant."""
+    if given is not None:
+        return given
+    names: list[str] = [each["name"] for each in (await desk.integrations())["integrations"]]
+    if len(names) == 1:
+        return names[0]
+    raise UsageError(f"which integration? known: {', '.join(names) or 'none; declare one with app.integration(...)'}")
+
+
+def _state(integration: Shape, operation: Shape) -> str:
+    if not integration["enabled"]:
+        return "disabled"
+    return "ok" if operation["enabled"] else "skipped"
+
+
+def _counts(found: Shape) -> dict[str, object]:
+    return {
+        "pending": f"{found['pending']:,}",
+        "processing": f"{found['processing']:,}",
+        "failed": f"{found['failed']:,} (tried again later)",
+        "dead": f"{found['dead']:,}",
+        "completed": f"{found['completed24h']:,} in 24 hours",
+    }
+
+
+def _show(found: Shape, out: Output) -> None:
+    from rowlock.cli.output import ago, duration
+
+    mean, lag = found["meanProcessingMs"], found["lagSeconds"]
+    state = "enabled" if found["enabled"] else f"disabled: {found['why']}"
+    limits = {
+        f"in {each['name']}": f"{each['inUse']:,} of {each['count']:,} calls"
+        + (f", rests until {each['restsUntil']}" if each["restsUntil"] is not None else "")
+        for each in found["limits"]
+    }
+    out.fields(
+        {
+            found["integration"]: state,
+            **_counts(found["counts"]),
+            "mean time": None if mean is None else f"{mean:,.0f} ms",
+            "lag": None if lag is None else duration(lag),
+            **limits,
+        }
+    )
+    rows = [
+        [
+            *(each["jobId"], each["operation"], each["status"], each["retryCount"]),
+            *(each["nextRetryAt"] and ago(each["nextRetryAt"]), each["error"]),
+        ]
+        for each in found["failures"]
+    ]
+    out.line("")
+    out.table(("id", "operation", "status", "retries", "next try", "error"), rows, "no failures")

@@ -1,0 +1,56 @@
+"""Outbound sync, asked of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from rowlock.client.wire import Wire
+from rowlock.jobs.payload import encode
+from rowlock.jobs.registry import checked_name
+from rowlock.shapes import Shape
+
+_SYNC = "/api/v1/sync"
+_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
+
+
+class Sync:
+    """What `rowlock.desk.Desk` answers about integrations, asked of a server."""
+
+    _wire: Wire
+
+    async def integrations(self) -> Shape:
+        """Every integration with its operations: {integrations}."""
+        return dict(await self._wire.get(_SYNC))
+
+    async def sync_stats(self, integration: str) -> Shape:
+        """How many jobs of an integration wait, run, wait for a retry, are dead, and succeeded in 24 hours."""
+        return dict(await self._wire.get(f"{_SYNC}/{_segment(integration)}/stats"))
+
+    async def sync_monitor(self, integration: str) -> Shape:
+        """How an integration does: counts, recent failures, mean time, lag, and what is left of its limits."""
+        return dict(await self._wire.get(f"{_SYNC}/{_segment(integration)}/monitor"))
+
+    async def sync_send(
+        self,
+        integration: str,
+        operation: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        company_id: str | None = None,
+    ) -> Shape:
+        """Send an operation: its job, and whether this call `created` it."""
+        path = f"{_SYNC}/{_segment(integration)}/{_segment(operation)}"
+        text = encode({} if payload is None else payload, f"{integration}.{operation}", _PAYLOAD_BYTES_MAX)
+        given = {"priority": priority, "delaySeconds": delay_seconds or None, "companyId": company_id}
+        body = {"payload": orjson.Fragment(text)} | {name: one for name, one in given.items() if one is not None}
+        return dict(await self._wire.post(path, body))
+
+
+def _segment(name: str) -> str:
+    """A name as a part of a path; dots too, which would lead elsewhere."""
+    return quote(checked_name(name, "integration"), safe="").replace(".", "%2E")
