@@ -1,0 +1,262 @@
+"""Limits: kept before a call is made, by all processes together; a limit that is reached costs no attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from engine.running import Log, drain, record, soon, working
+from rowlock import Allow, Answer, Call, Integration, Rowlock, Status
+from rowlock.storage.calls import CallLimit
+from rowlock.sync.alone import Alone
+from rowlock.sync.gate import Closed, Gate
+from sync.conftest import MakeHub
+from sync.service import Reply, Service
+
+
+def most_in(service: Service, seconds: float, part: str = "") -> int:
+    """The most requests that came in any window of so many seconds, by the service's own clock."""
+    times = sorted(asked.at for asked in service.asked if part in asked.path)
+    return max(sum(start <= at < start + seconds for at in times) for start in times)
+
+
+def operation_of(hub: Integration, calls: int = 1) -> None:
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        for _ in range(calls):
+            await call.post("/things")
+
+
+async def statuses(app: Rowlock) -> dict[Status, int]:
+    return {status: count for status, count in (await app.store.counts()).items() if count}
+
+
+async def test_two_workers_together_stay_within_the_limit(make_hub: MakeHub, service: Service) -> None:
+    hubs = [await make_hub(limits=[Allow(4, per_seconds=0.4)]) for _ in range(2)]
+    for hub in hubs:
+        operation_of(hub, calls=3)
+    for _ in range(8):
+        await hubs[0].enqueue("do", {})
+    await asyncio.gather(*(drain(hub._app, *hub.queues) for hub in hubs))
+    await drain(hubs[0]._app, *hubs[0].queues)
+    assert await statuses(hubs[0]._app) == {Status.SUCCEEDED: 8}
+    assert len(service.asked) == 24
+    assert most_in(service, 0.4) <= 4
+
+
+async def test_a_group_counts_for_its_own_limit_as_well_and_holds_nobody_else_up(
+    make_hub: MakeHub, service: Service
+) -> None:
+    hub = await make_hub(limits=[Allow(100, per_seconds=1), Allow(1, per_seconds=0.5, group="search")])
+
+    @hub.operation("search")
+    async def search(call: Call) -> None:
+        await call.post("/search", group="search")
+
+    @hub.operation("other")
+    async def other(call: Call) -> None:
+        await call.post("/other", group="nobody declared this one")
+
+    for _ in range(3):
+        await hub.enqueue("search", {})
+    for _ in range(10):
+        await hub.enqueue("other", {})
+    await drain(hub._app, *hub.queues)
+    assert most_in(service, 0.5, "/search") == 1
+    order = service.paths()
+    assert order.index("POST /other") < len(order) - 1 - order[::-1].index("POST /search")
+    assert most_in(service, 0.5, "/other") > 3
+
+
+async def test_a_limit_without_a_word_rests_longer_and_longer_for_all(
+    make_hub: MakeHub, service: Service, log: Log
+) -> None:
+    hub = await make_hub(rest_seconds=(0.1, 0.25), limits=[Allow(100)])
+    service.script.extend([Reply(429), Reply(400, {"category": "RATELIMIT_EXCEEDED"}), Reply(429), Reply(201)])
+    operation_of(hub)
+    receipt = await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    after = await record(hub._app, receipt.job_id)
+    assert (after.status, after.attempts) == (Status.SUCCEEDED, 1)
+    gaps = [second.at - first.at for first, second in pairwise(service.asked)]
+    assert all(gap >= wait for gap, wait in zip(gaps, [0.1, 0.2, 0.25], strict=True)), gaps
+    assert [line["seconds"] for line in log.of("sync.rest")] == [0.1, 0.2, 0.25]
+
+
+async def test_a_rest_that_the_service_asks_for_holds_for_the_whole_fleet(make_hub: MakeHub, service: Service) -> None:
+    hubs = [await make_hub() for _ in range(2)]
+    for hub in hubs:
+        operation_of(hub)
+    service.script.append(Reply(429, headers={"retry-after": "0.6"}))
+    await hubs[0].enqueue("do", {})
+    async with working(hubs[0]._app, *hubs[0].queues):
+        await service.came(1)
+        async with asyncio.timeout(5):  # the rest is set when the answer was read
+            while (await hubs[0].monitor())["limits"][0]["restsUntil"] is None:
+                await asyncio.sleep(0.01)
+        await hubs[1].enqueue("do", {})
+        async with working(hubs[1]._app, *hubs[1].queues):
+            await service.came(3)
+    first, *others = service.asked
+    assert all(later.at - first.at >= 0.6 for later in others)
+
+
+async def test_after_five_retries_the_job_goes_back_with_its_attempt(
+    make_hub: MakeHub, service: Service, log: Log
+) -> None:
+    hub = await make_hub(rest_seconds=(0.01, 0.02), limits=[Allow(100)])
+    service.answer = lambda asked: Reply(429, {"message": "slow down"})
+    operation_of(hub)
+    receipt = await hub.enqueue("do", {})
+    app = hub._app
+    worker = asyncio.create_task(app.work(*hub.queues, drain=True))
+    await service.came(6)
+    await soon(worker)
+    after = await record(app, receipt.job_id)
+    assert (after.status, after.attempts) == (Status.QUEUED, 0)
+    assert "limited 6 times" in (after.error or "")
+    assert (await app.failures()).failures == []
+
+
+async def test_a_storm_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
+    hub = await make_hub(rest_seconds=(0.02, 0.05), limits=[Allow(1_000)])
+    until: list[float] = []
+
+    def answer(asked: Any) -> Reply:
+        until.append(asked.at)
+        return Reply(429) if asked.at < until[0] + 2.0 else Reply(200)
+
+    service.answer = answer
+    operation_of(hub)
+    receipts = [await hub.enqueue("do", {}) for _ in range(30)]
+    app = hub._app
+    async with working(app, *hub.queues), asyncio.timeout(20):
+        while await statuses(app) != {Status.SUCCEEDED: 30}:
+            await app.store.next("settle")
+    assert {(await record(app, receipt.job_id)).attempts for receipt in receipts} == {1}
+    assert (await app.failures()).failures == []
+
+
+async def test_what_must_wait_for_long_is_not_waited_for_here(make_hub: MakeHub, service: Service) -> None:
+    hub = await make_hub(limits=[Allow(1_000, per_seconds=1), Allow(2, per_seconds=3_600)])
+    operation_of(hub)
+    receipts = [await hub.enqueue("do", {}) for _ in range(4)]
+    app = hub._app
+    await drain(app, *hub.queues)
+    after = [await record(app, receipt.job_id) for receipt in receipts]
+    assert sorted(job.status for job in after) == sorted([Status.SUCCEEDED] * 2 + [Status.QUEUED] * 2)
+    for job in after:
+        if job.status is Status.QUEUED:
+            assert job.attempts == 0
+    assert len(service.asked) == 2
+    await hub.enqueue("do", {})
+    await drain(app, *hub.queues)
+    assert len(service.asked) == 2, "the key is paused in the claim"
+
+
+async def test_a_budget_that_an_answer_says_is_used_up_is_believed(make_hub: MakeHub, service: Service) -> None:
+    def spent(answer: Answer) -> float | None:
+        return 0.5 if answer.headers.get("remaining") == "0" else None
+
+    hub = await make_hub(spent=spent, concurrency=1)
+    service.script.append(Reply(200, headers={"remaining": "0"}))
+    operation_of(hub)
+    for _ in range(2):
+        await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    first, second = service.asked
+    assert second.at - first.at >= 0.5
+
+
+async def test_a_permit_of_a_call_that_timed_out_runs_out_by_itself(make_hub: MakeHub, service: Service) -> None:
+    """It may still arrive."""
+    hub = await make_hub(limits=[Allow(5, per_seconds=0.1)], timeout_seconds=0.2)
+    service.script.append(Reply(wait=asyncio.Event()))
+    operation_of(hub)
+    await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    await asyncio.sleep(0.2)
+    assert (await hub.monitor())["limits"][0]["inUse"] == 1
+
+
+async def test_companies_have_accounts_limits_and_tokens_of_their_own(make_hub: MakeHub, service: Service) -> None:
+    hub = await make_hub(
+        limits=[Allow(1, per_seconds=3_600)],
+        account=lambda company: company or "none",
+        token=lambda company: f"token-of-{company}",
+    )
+    operation_of(hub)
+    for company in ("acme", "acme", "bolt"):
+        await hub.enqueue("do", {}, company_id=company)
+    await drain(hub._app, *hub.queues)
+    assert sorted(asked.headers["authorization"] for asked in service.asked) == [
+        "Bearer token-of-acme",
+        "Bearer token-of-bolt",
+    ]
+    await hub.enqueue("do", {}, company_id="cube")
+    await drain(hub._app, *hub.queues)
+    assert len(service.asked) == 3, "one that is out of calls does not hold up the others"
+
+
+async def test_those_who_wait_do_not_all_ask_the_store(make_hub: MakeHub, service: Service) -> None:
+    hub = await make_hub(limits=[Allow(1, per_seconds=0.3)], concurrency=5)
+    operation_of(hub)
+    for _ in range(5):
+        await hub.enqueue("do", {})
+    app = hub._app
+    await drain(app, *hub.queues)
+    assert len(service.asked) == 5
+    assert app.store.calls["take_call"] <= 5 + 2 * 5
+
+
+class TestAlone:
+    """Without a store, a process keeps the limits on its own."""
+
+    LIMITS = (CallLimit("a", 2, 0.2),)
+
+    async def test_it_counts_as_a_store_does(self) -> None:
+        alone = Alone()
+        assert [await alone.take_call(str(n), self.LIMITS, 0.0) for n in range(2)] == [0.0, 0.0]
+        wait = await alone.take_call("2", self.LIMITS, 0.0)
+        assert 0 < wait <= 0.2
+        await alone.end_call("1", made=False)
+        assert await alone.take_call("2", self.LIMITS, 0.0) == 0.0
+        await alone.rest_calls("a", 5.0)
+        assert 4 < await alone.take_call("3", self.LIMITS, 0.0) <= 5
+
+    async def test_one_that_is_under_way_counts_until_it_is_over(self) -> None:
+        alone = Alone()
+        for number in range(2):
+            await alone.take_call(str(number), self.LIMITS, 60.0)
+        assert await alone.take_call("2", self.LIMITS, 60.0) > 50
+        await alone.end_call("0")
+        assert await alone.take_call("2", self.LIMITS, 60.0) <= 0.2
+
+    async def test_a_gate_lets_through_in_order_and_says_when_it_is_closed(self) -> None:
+        alone = Alone()
+        gate = Gate(alone, [CallLimit("a", 1, 0.05)], 0.0)
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            await gate.permit(10.0)
+            order.append(number)
+
+        await asyncio.gather(*(one(number) for number in range(4)))
+        assert order == [0, 1, 2, 3]
+        await alone.rest_calls("a", 100.0)
+        with pytest.raises(Closed) as closed:
+            await gate.permit(1.0)
+        assert 99 < closed.value.seconds <= 100
+
+    async def test_who_stands_in_line_waits_no_longer_than_it_can(self) -> None:
+        alone = Alone()
+        gate = Gate(alone, [CallLimit("a", 1, 1.0)], 0.0)
+        await gate.permit(1.0)
+        first = asyncio.create_task(gate.permit(5.0))
+        await asyncio.sleep(0)
+        with pytest.raises(Closed):
+            await gate.permit(0.05)
+        await first
