@@ -72,14 +72,18 @@ class Ledger:
         return good
 
     def _without_duplicates(self, frame: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-        if (frame[key[0]].n_unique() if len(key) == 1 else frame.select(key).n_unique()) == frame.height:
+        """By key, in which order rows are loaded, too: of those with the same one, the last, or none."""
+        import polars as pl
+
+        frame = frame.sort(*key, ROW)
+        again = frame.select(pl.all_horizontal(pl.col(name) == pl.col(name).shift(-1) for name in key)).to_series()
+        again = again.fill_null(False)
+        if not again.any():
             return frame
-        frame = frame.sort(ROW)
         if self._declared.duplicates is Duplicates.LAST:
-            kept = frame.unique(subset=key, keep="last", maintain_order=True)
-            self._duplicates += frame.height - kept.height
-            return kept
-        twice = frame.select(key).is_duplicated()
+            self._duplicates += int(again.sum())
+            return frame.filter(~again)
+        twice = again | again.shift(1, fill_value=False)
         self._twice(frame.filter(twice), key)
         return frame.filter(~twice)
 

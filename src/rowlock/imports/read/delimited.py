@@ -136,15 +136,16 @@ class DelimitedFile:
 
 def _encoding(packed: Packed) -> Encoding:
     start = b""
-    pieces = packed.pieces()
-    while len(start) < _LOOK_BYTES and (piece := next(pieces, None)):
+    for piece in packed.pieces():
         start += piece
+        if len(start) >= _LOOK_BYTES:
+            break
     if not start:
         raise FileRefused("the file is empty", code="empty_file")
     wide = wide_encoding(start)
     if wide is None:
         refuse_binary(start[:_LOOK_BYTES])
-    return wide or narrow_encoding(chain((start,), pieces))
+    return wide or narrow_encoding(packed.pieces)
 
 
 def _sample(packed: Packed, encoding: Encoding) -> tuple[bytes, bool]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+
+import polars as pl
 
 UTF8_BOM = b"\xef\xbb\xbf"
 _BROKEN_MAX = 1_000  # broken bytes seen before the rest of the file no longer matters
@@ -56,8 +58,35 @@ def wide_encoding(start: bytes) -> Encoding | None:
     return None
 
 
-def narrow_encoding(pieces: Iterator[bytes]) -> Encoding:
+def narrow_encoding(pieces: Callable[[], Iterator[bytes]]) -> Encoding:
     """UTF-8, unless more of the file contradicts it than speaks for it: then Windows-1252."""
+    return replace(UTF8, clean=True) if _all_utf8(pieces()) else _likely(pieces())
+
+
+def _all_utf8(pieces: Iterator[bytes]) -> bool:
+    """Whether nothing is broken, which is quick to see."""
+    carried = b""
+    for piece in pieces:
+        if not carried and piece.isascii():
+            continue
+        text = carried + piece
+        # A character that may go on in the next piece is looked at there; a lead byte is one of the last three.
+        end = next((len(text) - n for n in (1, 2, 3) if text[-n : len(text) - n + 1] >= b"\xc0"), len(text))
+        if not _is_utf8(text[:end]):
+            return False
+        carried = text[end:]
+    return _is_utf8(carried)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        pl.Series([text], dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.PolarsError:
+        return False
+    return True
+
+
+def _likely(pieces: Iterator[bytes]) -> Encoding:
     strict, lax = (codecs.getincrementaldecoder("utf-8")(errors) for errors in ("strict", "surrogateescape"))
     valid = broken = 0  # valid: the bytes that only characters of more than one byte have
     for piece in chain(pieces, (b"",)):
