@@ -19,6 +19,10 @@
 | `xactRaw`             | `Xact-Raw.csv`              |                              | `xact_raw`              |
 | `xactComponents`      | `Xact-Components.csv`       | project, cat, sel, component | `xact_components`       |
 
+| integration | operations                                                             | off until               |
+| ----------- | ---------------------------------------------------------------------- | ----------------------- |
+| `hubspot`   | see `backoffice.hubspot`: contacts, companies, payments as deals       | `ROWLOCK_HUBSPOT_TOKEN` |
+
 What is guarded and was completed is skipped when it is asked for again with the same payload; whoever has changed the
 data says so with another `dataVersion`. A company is a part of every key; `rowlock demo files DIR` writes such files.
 """
@@ -27,6 +31,7 @@ from backoffice import (
     budgets,
     customers,
     diagnostics,
+    hubspot,
     insights,
     notifications,
     payables,
@@ -46,6 +51,7 @@ __all__ = [
     "customers",
     "diagnostics",
     "ensure_tables",
+    "hubspot",
     "insights",
     "notifications",
     "payables",

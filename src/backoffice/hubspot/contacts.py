@@ -1,0 +1,131 @@
+"""Members as contacts: known by their e-mail address, created once, and never set back by an older job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from backoffice.hubspot.vocabulary import provider_value, status_value, tier_value
+from rowlock.sync import Call, Calls, Update
+from rowlock.sync.hubspot import CONTACTS, Email, HubSpot, Record, Upsert
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Tier = Annotated[str, Field(min_length=1, max_length=30)]
+Word = Annotated[str, Field(min_length=1, max_length=30)]
+PropertyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
+PropertyValue = Annotated[str, Field(max_length=5_000)]
+# HubSpot moves a contact forward through these, and never back.
+LifecycleStage = Literal[
+    "subscriber",
+    "lead",
+    "marketingqualifiedlead",
+    "salesqualifiedlead",
+    "opportunity",
+    "customer",
+    "evangelist",
+    "other",
+]
+
+
+def member_properties(
+    firstName: str | None = None,
+    lastName: str | None = None,
+    phone: str | None = None,
+    tier: str | None = None,
+    status: str | None = None,
+    provider: str | None = None,
+    memberSince: date | None = None,
+) -> dict[str, str]:
+    """What is known of a member, as properties of a contact; what is not known is left alone."""
+    known = {
+        "firstname": firstName,
+        "lastname": lastName,
+        "phone": phone,
+        "membership_tier": tier and tier_value(tier),
+        "membership_status": status and status_value(status),
+        "billing_provider": provider and provider_value(provider),
+        "member_since": memberSince and memberSince.isoformat(),
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+async def create_contact(
+    call: Call,
+    email: Email,
+    firstName: Name | None = None,
+    lastName: Name | None = None,
+    phone: Word | None = None,
+    tier: Tier | None = None,
+    status: Word | None = None,
+    provider: Word | None = None,
+    memberSince: date | None = None,
+) -> dict[str, Any]:
+    """Find the member's contact, or create it; on one that is there, only what it lacks is filled in."""
+    given = member_properties(firstName, lastName, phone, tier, status, provider, memberSince)
+    crm = HubSpot(call)
+    # Most are new: no look before, unless an earlier attempt may have created it.
+    contact = await (crm.find_or_create_contact if call.uncertain else crm.create_contact)(email, given)
+    if contact.created:
+        call.fresh(given)  # written by this job: no older one may set it back
+        return {"contactId": contact.id, "created": True}
+    lacking = call.fresh({name: value for name, value in given.items() if not contact.properties.get(name)})
+    if lacking:
+        await crm.update(CONTACTS, contact.id, lacking)
+    return {"contactId": contact.id, "created": False, "filled": sorted(lacking)}
+
+
+def status_properties(
+    email: Email,
+    status: Word | None = None,
+    lifecycleStage: LifecycleStage | None = None,
+    properties: Annotated[dict[PropertyName, PropertyValue], Field(max_length=50)] | None = None,
+) -> dict[str, str]:
+    """What an update of a contact writes."""
+    written = dict(properties or {})
+    written.pop("email", None)  # the contact is known by it: this operation does not rename anybody
+    if status is not None:
+        written["membership_status"] = status_value(status)
+    if lifecycleStage is not None:
+        written["lifecyclestage"] = lifecycleStage
+    return written
+
+
+async def update_contacts(calls: Calls, updates: list[Update]) -> list[dict[str, Any] | Exception]:
+    """Write membership status, lifecycle stage and other properties: up to 100 contacts in a call."""
+    entries = await HubSpot(calls).upsert_contacts([Upsert(one.subject, one.properties) for one in updates])
+    return [_told(entry) if isinstance(entry, Record) else entry for entry in entries]
+
+
+async def sync_tier(call: Call, email: Email, newTier: Tier, oldTier: Tier | None = None) -> dict[str, Any]:
+    """Write the member's tier."""
+    return await _write(call, email, {"membership_tier": tier_value(newTier)})
+
+
+async def sync_member(
+    call: Call,
+    email: Email,
+    firstName: Name | None = None,
+    lastName: Name | None = None,
+    phone: Word | None = None,
+    tier: Tier | None = None,
+    status: Word | None = None,
+    provider: Word | None = None,
+    memberSince: date | None = None,
+) -> dict[str, Any]:
+    """Write all that is known of a member over what is there."""
+    given = member_properties(firstName, lastName, phone, tier, status, provider, memberSince)
+    return await _write(call, email, given)
+
+
+async def _write(call: Call, email: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    fresh = call.fresh(properties)
+    if properties and not fresh:
+        return {"skipped": True, "reason": "a newer job has written all of this"}
+    return _told(await HubSpot(call).upsert(CONTACTS, "email", email, fresh))
+
+
+def _told(contact: Record) -> dict[str, Any]:
+    return {"contactId": contact.id, "created": contact.created}

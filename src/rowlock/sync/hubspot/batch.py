@@ -1,0 +1,110 @@
+"""Batches: up to 100 records in a call, each settled on its own.
+
+HubSpot answers 200 when all is done, 207 with an error per record that is not, and 400 when it has done nothing since
+one of them was bad: then the halves are sent, so that whoever is good gets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rowlock.errors import CallFailed, CallRefused, CallUncertain, Outcome, SyncError
+from rowlock.sync.answer import Answer, is_refused
+from rowlock.sync.call import Calls
+from rowlock.sync.hubspot import paths
+from rowlock.sync.hubspot.records import Record, Upsert, list_of, record_of
+
+BATCH_MAX = 100
+_STATUSES = {"OBJECT_NOT_FOUND": 404, "CONFLICT": 409, "MISSING_SCOPES": 403}  # of one record, by category
+
+Entry = Record | SyncError | Outcome
+
+
+async def upsert(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+    """Create or update these records by their unique property: per record what became of it, in the same order.
+
+    A call that fails as a whole is what became of each of its records. No two of them may have the same key.
+    """
+    entries: list[Entry] = []
+    for start in range(0, len(wanted), BATCH_MAX):
+        entries += await _part(calls, kind, unique, wanted[start : start + BATCH_MAX])
+    return entries
+
+
+async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+    inputs = [
+        {"id": one.key, "idProperty": unique, "properties": dict(one.properties), "objectWriteTraceId": str(number)}
+        for number, one in enumerate(wanted)
+    ]
+    try:
+        answer = await calls.post(paths.objects(kind, "batch", "upsert"), json={"inputs": inputs})
+        return _entries(answer, kind, unique, wanted)
+    except CallFailed as error:
+        if error.status != 400 or len(wanted) == 1 or _concerns_all(error):
+            return [error] * len(wanted)
+    except (SyncError, Outcome) as error:
+        return [error] * len(wanted)
+    middle = len(wanted) // 2
+    return [
+        *await _part(calls, kind, unique, wanted[:middle]),
+        *await _part(calls, kind, unique, wanted[middle:]),
+    ]
+
+
+def _entries(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+    what = f"an upsert of {kind}"
+    found: dict[int, Entry] = {}
+    places = {one.key: number for number, one in enumerate(wanted)}
+    for item in list_of(answer.json, "results", what):
+        record = record_of(item, what)
+        number = _place(item.get("objectWriteTraceId"), places)
+        if number is None:
+            number = places.get(
+                record.properties.get(unique, "").lower() if unique == "email" else record.properties.get(unique, "")
+            )
+        if number is not None:
+            found[number] = record
+    unclaimed: Entry = CallUncertain(f"HubSpot's answer to {what} does not say what became of this one")
+    for item in answer.json.get("errors") or []:
+        error = _error(item, answer)
+        numbers = _blamed(item, places)
+        for number in numbers:
+            found.setdefault(number, error)
+        if not numbers:
+            unclaimed = error
+    return [found.get(number, unclaimed) for number in range(len(wanted))]
+
+
+def _error(item: Any, answer: Answer) -> SyncError:
+    category = item.get("category") if isinstance(item, Mapping) else None
+    about = Answer(_STATUSES.get(str(category), 400), item, answer.headers)
+    kind = CallRefused if is_refused(about) else CallFailed
+    return kind(f"{category or 'error'}: {about.message or 'HubSpot does not say why'}", answer=about)
+
+
+def _blamed(item: Any, places: Mapping[str, int]) -> list[int]:
+    """Which records an error is about: by our own number, or by key."""
+    context = item.get("context") if isinstance(item, Mapping) else None
+    if not isinstance(context, Mapping):
+        return []
+    traced = [_place(value, places) for value in _texts(context.get("objectWriteTraceId"))]
+    numbers = [number for number in traced if number is not None]
+    return numbers or [places[value] for value in _texts(context.get("ids")) if value in places]
+
+
+def _place(trace: Any, places: Mapping[str, int]) -> int | None:
+    if not isinstance(trace, str) or not trace.isascii() or not trace.isdigit() or len(trace) > 3:
+        return None
+    number = int(trace)
+    return number if number < len(places) else None
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, str)]
+
+
+def _concerns_all(error: CallFailed) -> bool:
+    """Whether halves would fail alike: the property that tells records apart is not unique in this account."""
+    return "non-unique" in str(error)

@@ -1,0 +1,102 @@
+"""The club's HubSpot operations on an application of their own, with the stand-in at the other end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backoffice.hubspot import declare
+from conformance.stores import Rig
+from rowlock import FakeClock, JobRecord, Rowlock
+from rowlock.settings import load
+from rowlock.storage.base import Store
+from rowlock.testing import drain
+from sync.conftest import standin, standin_process
+from sync.standin import StandIn
+
+__all__ = ["Club", "any_club", "club", "opened", "standin", "standin_process"]
+
+FAR = {"hubspot_calls_per_10_seconds": 10_000, "hubspot_searches_per_second": 10_000}  # the clock does not move
+
+
+class Club:
+    """The operations, and what HubSpot has after them."""
+
+    def __init__(self, app: Rowlock, standin: StandIn, clock: FakeClock, **options: Any) -> None:
+        self.app = app
+        self.hub = declare(app, **options)
+        self.standin = standin
+        self.clock = clock
+
+    async def send(self, operation: str, **payload: Any) -> str:
+        return (await self.hub.enqueue(operation, payload)).job_id
+
+    async def work(self) -> None:
+        await drain(self.app, raise_failures=False)
+
+    async def run(self, operation: str, **payload: Any) -> dict[str, Any]:
+        """Enqueue, work until nothing is ready, and return what the job results in; it must have succeeded."""
+        record = await self.record(await self.send(operation, **payload), work=True)
+        assert record.status.value == "succeeded", (record.status, record.error)
+        found: dict[str, Any] = json.loads(record.result or "null")
+        return found
+
+    async def record(self, job_id: str, *, work: bool = False) -> JobRecord:
+        if work:
+            await self.work()
+        record = await self.app.get(job_id)
+        assert record is not None
+        return record
+
+    async def retry_all(self, rounds: int = 6) -> None:
+        """Work, and let the time for retries come, until nothing is left to try."""
+        for _ in range(rounds):
+            await self.work()
+            self.clock.advance(hours=2)
+
+    def one(self, kind: str) -> dict[str, str]:
+        """The properties of the only object of a kind."""
+        (found,) = self.standin.things(kind)
+        return {name: value for name, value in found.items() if not name.startswith("hs_")}
+
+    def calls(self) -> list[tuple[str, str]]:
+        """What was asked, without what it was about."""
+        return [(each["method"], each["path"]) for each in self.standin.journal()]
+
+
+@asynccontextmanager
+async def opened(url: str, clock: FakeClock, standin: StandIn, **options: Any) -> AsyncIterator[Club]:
+    """The club on this database, which has its tables, with all operations on."""
+    standin.limits(100_000, 10.0, searches=100_000)
+    settings = load(
+        database_url=url,
+        connections=2,
+        hubspot_token=standin.token,
+        hubspot_url=standin.url,
+        sync_timeout_seconds=2.0,
+        **FAR,
+    )
+    async with Rowlock(settings=settings, clock=clock) as app:
+        await app.migrate()
+        made = Club(app, standin, clock, **{"operations_off": ()} | options)
+        await made.run("ensure")
+        yield made
+
+
+@pytest.fixture
+async def club(tmp_path: Path, clock: FakeClock, standin: StandIn) -> AsyncIterator[Club]:
+    """On one store: what an operation does is the same on all."""
+    async with opened(f"sqlite:///{tmp_path}/jobs.db", clock, standin) as made:
+        yield made
+
+
+@pytest.fixture
+async def any_club(rig: Rig, store: Store, clock: FakeClock, standin: StandIn) -> AsyncIterator[Club]:
+    """On every store: where their holds and marks matter."""
+    async with opened(rig.url, clock, standin) as made:
+        yield made
