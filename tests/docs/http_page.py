@@ -76,6 +76,7 @@ def _parameter(parameter: dict[str, Any]) -> str:
 
 def _fields(reference: dict[str, Any], schema: dict[str, Any], title: str) -> str:
     model = _resolve(reference, schema)
+    model = model.get("anyOf", [model])[0]  # the other ways to say it are told in its fields
     needed = model.get("required", [])
     rows = [f"| {title} | type | what it is |", "|---|---|---|"]
     for name, field in model["properties"].items():

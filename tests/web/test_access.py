@@ -24,7 +24,8 @@ def routes(site: Site) -> list[tuple[str, str, Needs | None]]:
     found = []
     for route in Api(site.app).routes.routes:
         if isinstance(route, APIRoute):
-            path = route.path_format.format(job_id=NOBODY, failure_id=NOBODY, import_id=NOBODY, name="nightly")
+            names = {"name": "nightly", "integration": "crm", "operation": "create_contact"}
+            path = route.path_format.format(job_id=NOBODY, failure_id=NOBODY, import_id=NOBODY, **names)
             needs = [d.call for d in route.dependant.dependencies if isinstance(d.call, Needs)]
             found += [(method, path, needs[0] if needs else None) for method in route.methods]
     return found

@@ -148,6 +148,15 @@ async def test_events_are_filtered(site: Site) -> None:
         assert await by_job.until("cancelled")
 
 
+async def test_events_of_types_that_begin_alike_are_heard_together(make_site: MakeSite) -> None:
+    site = await make_site(allow_unknown_types=True)
+    async with listening(site, "?type=crm.*") as stream:
+        assert (await stream.event())[0] == "ready"
+        for name in ("crm", "crm.a", "crmx.a", "ping", "crm.b"):
+            await site.enqueue(name)
+        assert [(await stream.job())["type"] for _ in range(2)] == ["crm.a", "crm.b"]
+
+
 async def test_a_companys_token_hears_of_its_own_jobs_only(site: Site) -> None:
     await site.add_token("acme", Role.VIEWER, "acme")
     async with listening(site, token="acme") as stream:

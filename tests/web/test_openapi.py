@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from rowlock.web.asgi import Api
 from rowlock.web.guard import OPEN
-from rowlock.web.models import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven
+from rowlock.web.models import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven, SyncGiven
 from rowlock.web.problem import PROBLEMS
 from web.site import Site
 
@@ -37,6 +37,10 @@ FIXED = {
     "POST /api/v1/import-jobs/{import_id}/resume",
     "POST /api/v1/import-jobs/{import_id}/cancel",
     "GET /api/v1/events",
+    "GET /api/v1/sync",
+    "GET /api/v1/sync/{integration}/stats",
+    "GET /api/v1/sync/{integration}/monitor",
+    "POST /api/v1/sync/{integration}/{operation}",
     "GET /api/admin/queue/health",
     "GET /api/admin/queue/failures",
     "POST /api/admin/queue/retry",
@@ -79,7 +83,7 @@ async def test_every_reference_leads_somewhere(site: Site) -> None:
     assert "HTTPValidationError" not in told["components"]["schemas"]
 
 
-@pytest.mark.parametrize("model", [EnqueueGiven, DeadGiven, RetryGiven, ImportNamedGiven])
+@pytest.mark.parametrize("model", [EnqueueGiven, DeadGiven, RetryGiven, ImportNamedGiven, SyncGiven])
 def test_examples_are_valid(model: Any) -> None:
     for example in model.model_config["json_schema_extra"]["examples"]:
         model.model_validate(example)

@@ -11,6 +11,7 @@ from rowlock.storage.access import Role
 from rowlock.web.asgi import Api
 from web.importing import declare_importers, raw
 from web.site import Site, problem
+from web.syncing import declare_crm, sent
 
 
 @pytest.fixture
@@ -35,11 +36,15 @@ async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -
     failure = failures[0]["id"]
     declare_importers(scoped.app)
     imported = (await raw(scoped, token="globex", filename="canary.csv")).json()["id"]
+    declare_crm(scoped.app, base_url="http://127.0.0.1:9")
+    payload = {"email": "ada@example.org", "firstName": "canary"}
+    await sent(scoped, token="globex", payload=payload, delaySeconds=60)
     walked = 0
     for route in Api(scoped.app).routes.routes:
         if not isinstance(route, APIRoute) or route.path == "/api/v1/events":
             continue
-        path = route.path_format.format(job_id=theirs, failure_id=failure, import_id=imported, name="globex")
+        names = {"name": "globex", "integration": "crm", "operation": "create_contact"}
+        path = route.path_format.format(job_id=theirs, failure_id=failure, import_id=imported, **names)
         for method in route.methods:
             for body in _bodies(theirs, failure) if method == "POST" else [None]:
                 request: dict[str, Any] = {} if body is None else {"json": body}
@@ -68,6 +73,7 @@ def _bodies(job_id: str, failure_id: str) -> list[Any]:
         {"companyId": "globex"},
         {"all": True, "limit": 1, "dryRun": True},
         {"type": "ping", "companyId": "globex"},
+        {"payload": {"email": "ada@example.org"}},
     ]
 
 

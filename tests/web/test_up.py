@@ -131,6 +131,7 @@ def test_up_serves_what_it_prints(start: Start, database: str) -> None:
     told = up.told()
     assert told["url"].startswith("http://127.0.0.1:")
     assert told["token"].startswith("rlk_")
+    assert told["sync"] == [{"name": "hubspot", "enabled": False, "why": "set ROWLOCK_HUBSPOT_TOKEN"}]
     done = subprocess.run(shlex.split(told["curl"]), capture_output=True, text=True, timeout=SECONDS)
     assert json.loads(done.stdout)["schema"]["current"] > 0, done.stderr
     job = finish(start, told["url"], told["token"])
@@ -146,7 +147,11 @@ def test_up_serves_what_it_prints(start: Start, database: str) -> None:
 def test_up_tells_people_where_to_look(start: Start) -> None:
     up = start("up", ROWLOCK_HTTP_PORT="0")
     fields = dict(line.split(maxsplit=1) for line in iter(up.line, "stop         Ctrl-C\n"))
-    assert list(fields) == ["application", "imports", "database", "workers", "api", "token", "try", "first", "look"]
+    assert list(fields) == [
+        *("application", "imports", "sync", "database", "workers", "api", "token", "try", "first", "look")
+    ]
+    assert fields["sync"] == "hubspot: disabled, set ROWLOCK_HUBSPOT_TOKEN\n"
+    assert "hubspot" not in fields["application"]
     assert fields["try"] == (
         f"curl -H 'Authorization: Bearer {fields['token'].strip()}' {fields['api'].strip()}/api/v1/health\n"
     )

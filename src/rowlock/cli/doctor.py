@@ -66,12 +66,14 @@ async def _examine(name: str, database: str | None) -> list[Finding]:
         findings.append(Finding("application", Severity.ERROR, str(error), "see --app and ROWLOCK_APP"))
         app = Rowlock(settings=settings)
     findings += _settings(app)
+    findings += _sync(app)
     try:
         async with app:
             findings += await app.store.examine()
             state = await app.store.schema()
             if state.current == state.wanted:
                 findings += await _work(app, name)
+                findings += await _resting(app)
     except RowlockError as error:
         findings.append(Finding("database", Severity.ERROR, str(error), "see --database and DATABASE_URL"))
     return findings
@@ -90,6 +92,45 @@ def _settings(app: Rowlock) -> list[Finding]:
             "unset QUEUE_RESILIENT_MODE when the database is back",
         )
     ]
+
+
+def _sync(app: Rowlock) -> list[Finding]:
+    """Are integrations enabled, or which setting enables them?"""
+    from rowlock.storage.records import Finding, Severity
+
+    findings = []
+    for name, hub in sorted(app.integrations.items()):
+        if hub.disabled is None:
+            off = ", ".join(operation.name for operation in hub.operations.values() if not operation.enabled)
+            told = f"{name} is enabled" + (f", and skips {off}" if off else "")
+            findings.append(Finding("sync", Severity.OK, told))
+        else:
+            findings.append(Finding("sync", Severity.OK, f"{name} is disabled: nothing goes there", hub.disabled))
+    return findings
+
+
+async def _resting(app: Rowlock) -> list[Finding]:
+    """Does work wait for an integration that is disabled, or whose other side asked for a rest?"""
+    from rowlock.shapes import iso
+    from rowlock.storage.records import Finding, Severity
+
+    findings = []
+    for name, hub in sorted(app.integrations.items()):
+        found = await hub.monitor()
+        counts = found["counts"]
+        waiting = counts["pending"] + counts["failed"]
+        if waiting and hub.disabled is not None:
+            told = f"{waiting:,} jobs wait for {name}, which is disabled"
+            findings.append(Finding("sync", Severity.WARNING, told, hub.disabled))
+        rests = [each["restsUntil"] for each in found["limits"] if each["restsUntil"] is not None]
+        if rests:
+            told = f"{name} takes no calls until {iso(max(rests))}: its limit is spent"
+            findings.append(Finding("sync", Severity.WARNING, told, f"see `rowlock sync monitor {name}`"))
+        if counts["dead"]:
+            told = f"{counts['dead']:,} jobs for {name} failed for good"
+            advice = f"see `rowlock dead list --type '{name}.*'`"
+            findings.append(Finding("sync", Severity.WARNING, told, advice))
+    return findings
 
 
 async def _work(app: Rowlock, name: str) -> list[Finding]:

@@ -156,7 +156,7 @@ def _show(found: Shape, out: Output) -> None:
     mean, lag = found["meanProcessingMs"], found["lagSeconds"]
     state = "enabled" if found["enabled"] else f"disabled: {found['why']}"
     limits = {
-        f"in {each['name']}": f"{each['inUse']:,} of {each['count']:,} calls"
+        f"{each['group'] or 'calls'} in {duration(each['perSeconds'])}": f"{each['inUse']:,} of {each['count']:,}"
         + (f", rests until {each['restsUntil']}" if each["restsUntil"] is not None else "")
         for each in found["limits"]
     }

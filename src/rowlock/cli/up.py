@@ -125,6 +125,10 @@ async def _running(
         "queues": list(queues),
         "processes": processes or app.settings.processes,
         "imports": sorted(app.importers),
+        "sync": [
+            {"name": hub.name, "enabled": hub.disabled is None, "why": hub.disabled}
+            for _, hub in sorted(app.integrations.items())
+        ],
         "enqueue": first and f"rowlock enqueue {first}{other}{elsewhere}",
         "look": f"rowlock jobs list{other}{elsewhere}",
     }
@@ -136,10 +140,16 @@ def _announce(told: dict[str, Any], app: Rowlock, out: Output) -> None:
         return
     count, applied = told["processes"], told["applied"]
     slots = ", ".join(f"{queue} ({app.engine.concurrency(queue)} at once)" for queue in told["queues"])
+    sent = {operation.type for hub in app.integrations.values() for operation in hub.operations.values()}
+    types = [name for name in told["types"] if name not in sent]
+    sync = [
+        f"{each['name']}: " + ("enabled" if each["enabled"] else f"disabled, {each['why']}") for each in told["sync"]
+    ]
     out.fields(
         {
-            "application": f"{told['app']}: {', '.join(told['types'])}",
+            "application": f"{told['app']}: {', '.join(types)}",
             "imports": ", ".join(told["imports"]) or None,
+            "sync": "; ".join(sync) or None,
             "database": told["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
             "workers": f"{count} process{'es' if count > 1 else ''} on {slots}",
             "api": told.get("url"),

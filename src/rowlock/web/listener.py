@@ -31,9 +31,13 @@ class Wants:
             self.import_id is None
             and self.company_id in (None, change.company_id)
             and self.queue in (None, change.queue)
-            and self.type in (None, change.type)
+            and self._of_type(change.type)
             and self.job_id in (None, change.id)
         )
+
+    def _of_type(self, type: str) -> bool:
+        wanted = self.type
+        return wanted in (None, type) or (wanted is not None and wanted.endswith(".*") and type.startswith(wanted[:-1]))
 
     def imported(self, record: ImportRecord) -> bool:
         """Whether news of this import are wanted; whoever wants a job, a type of jobs or a queue wants none."""

@@ -19,8 +19,8 @@ from rowlock.web.posted import Posted
 router = APIRouter(prefix="/api/v1/sync", tags=["sync"])
 posted = APIRouter(prefix="/api/v1/sync", tags=["sync"], route_class=Posted)
 
-Integration = Annotated[models.Name, Path(examples=["hubspot"])]
-Operation = Annotated[models.Name, Path(examples=["create_contact"])]
+Integration = Annotated[models.Name, Path(description="The name of an integration.", examples=["hubspot"])]
+Operation = Annotated[models.Name, Path(description="The name of one of its operations.", examples=["create_contact"])]
 
 _EXISTING = {"model": replies.EnqueuedTold, "description": "The job of the same key, which waits or runs."}
 
