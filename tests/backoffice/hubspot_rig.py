@@ -76,6 +76,7 @@ async def opened(url: str, clock: FakeClock, standin: StandIn, **options: Any) -
     settings = load(
         database_url=url,
         connections=2,
+        grace_seconds=0.2,
         hubspot_token=standin.token,
         hubspot_url=standin.url,
         sync_timeout_seconds=2.0,

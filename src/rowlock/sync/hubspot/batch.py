@@ -6,6 +6,7 @@ one of them was bad: then the halves are sent, so that whoever is good gets thro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from rowlock.sync.hubspot import paths
 from rowlock.sync.hubspot.records import Record, Upsert, list_of, record_of
 
 BATCH_MAX = 100
+_MISSING = re.compile(r'Property "?(\w+)"? does not exist')
 _STATUSES = {"OBJECT_NOT_FOUND": 404, "CONFLICT": 409, "MISSING_SCOPES": 403}  # of one record, by category
 
 Entry = Record | SyncError | Outcome
@@ -39,9 +41,9 @@ async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
     ]
     try:
         answer = await calls.post(paths.objects(kind, "batch", "upsert"), json={"inputs": inputs})
-        return _entries(answer, kind, unique, wanted)
+        return entries_of(answer, kind, unique, wanted)
     except CallFailed as error:
-        if error.status != 400 or len(wanted) == 1 or _concerns_all(error):
+        if error.status != 400 or len(wanted) == 1 or _concerns_all(error, wanted):
             return [error] * len(wanted)
     except (SyncError, Outcome) as error:
         return [error] * len(wanted)
@@ -52,7 +54,8 @@ async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
     ]
 
 
-def _entries(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+    """What an answer to a batch says of each of its records."""
     what = f"an upsert of {kind}"
     found: dict[int, Entry] = {}
     places = {one.key: number for number, one in enumerate(wanted)}
@@ -105,6 +108,7 @@ def _texts(value: Any) -> list[str]:
     return [one for one in values if isinstance(one, str)]
 
 
-def _concerns_all(error: CallFailed) -> bool:
-    """Whether halves would fail alike: the property that tells records apart is not unique in this account."""
-    return "non-unique" in str(error)
+def _concerns_all(error: CallFailed, wanted: Sequence[Upsert]) -> bool:
+    """Whether halves would fail alike: what is wrong is not one of the records, but a property that all of them use."""
+    missing = _MISSING.search(str(error))
+    return "non-unique" in str(error) or (missing is not None and all(missing[1] in one.properties for one in wanted))
