@@ -80,8 +80,8 @@ class Service:
         try:
             while await self._one(reader, writer):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # whoever hangs up has its reasons
         finally:
             del self._connections[writer]
             writer.close()

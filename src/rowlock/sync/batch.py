@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock.errors import BadPayload, CallFailed, Snooze, StoreUnavailable
+from rowlock.errors import BadPayload, CallFailed, StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.jobs.job import Job
 from rowlock.storage.call_verbs import CallVerbs
@@ -17,11 +17,10 @@ from rowlock.sync.call import Calls
 from rowlock.sync.hold import Hold, outdated
 from rowlock.sync.line import Line
 from rowlock.sync.operation import Operation, Update
-from rowlock.sync.single import away, held_elsewhere
+from rowlock.sync.single import away, held_elsewhere, rewrite
 
 SUPERSEDED = {"skipped": True, "reason": "superseded"}
 _MORE_CALLS_MAX = 24  # of one batch, to find out which of its updates the service does not take
-_REWRITE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,7 @@ class Batch:
             return {wish.job.id: snooze for wish in self._wishes}
         for wish in self._wishes:
             if wish.subject in lost:
-                self._entries[wish.job.id] = Snooze(
-                    _REWRITE_SECONDS, "its subject was taken over before it was marked as written; once more"
-                )
+                self._entries[wish.job.id] = rewrite()
         return self._entries
 
     async def _held(self) -> dict[str, Mapping[str, str]]:

@@ -46,7 +46,8 @@ class Hold:
 
         Where a call may still be under way, what was not written stays held until its time is over.
         """
-        lost = await self._mark(written) if written else []
+        marked = await self._mark(written) if written else []
+        lost = [subject for subject in written if subject not in marked]
         rest = [subject for subject in self.marks if subject not in written]
         self.marks = {}
         if rest and not self.doubtful:

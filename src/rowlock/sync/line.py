@@ -14,6 +14,7 @@ from rowlock.storage.calls import CallLimit
 from rowlock.sync.answer import Answer
 from rowlock.sync.gate import Closed, Gate, Permit, Permits
 from rowlock.sync.hold import Hold
+from rowlock.sync.turns import Turns
 from rowlock.sync.wire import Cut, NotSent, Wire
 
 RETRIES = 5
@@ -51,6 +52,7 @@ class Line:
     ) -> None:
         self.key = key
         self.timeout_seconds = timeout_seconds
+        self.turns = Turns()
         self._integration = integration
         self.token: str | None = None
         self._wire = wire
