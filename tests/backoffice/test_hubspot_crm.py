@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from hubspot_rig import Club, club, standin, standin_process
 
-from rowlock import Permanent
+from rowlock import Call, Permanent
 from rowlock.errors import CallFailed
-from rowlock.sync import Call
 from rowlock.sync.hubspot import COMPANIES, CONTACTS, DEALS, HubSpot, Property, Record, Upsert
 
 __all__ = ["club", "standin", "standin_process"]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hubspot_rig import Club, any_club, club, standin, standin_process
 
-from rowlock import Status
-from rowlock.sync import Call
+from rowlock import Call, Status
 
 __all__ = ["any_club", "club", "standin", "standin_process"]
 

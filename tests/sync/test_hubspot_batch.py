@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rowlock import Answer
 from rowlock.errors import CallFailed, CallRefused, CallUncertain
-from rowlock.sync import Answer
 from rowlock.sync.hubspot import Record, Upsert
 from rowlock.sync.hubspot.batch import entries_of
 

@@ -19,8 +19,7 @@ from typing import Any
 from backoffice.application import app
 from backoffice.hubspot import companies, contacts, deals
 from backoffice.hubspot.vocabulary import PROPERTIES
-from rowlock import Rowlock, SettingsError
-from rowlock.sync import Allow, Call, Integration
+from rowlock import Allow, Call, Integration, Rowlock, SettingsError
 from rowlock.sync.hubspot import BATCH_MAX, SEARCH_GROUP, HubSpot, is_refused, limited, spent
 
 SCOPES_URL = "https://app.hubspot.com/private-apps"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from backoffice.hubspot.contacts import Name, Word
 from backoffice.hubspot.deals import Reference
 from backoffice.hubspot.vocabulary import COMPANY_KEY
-from rowlock.sync import Call
+from rowlock import Call
 from rowlock.sync.hubspot import COMPANIES, CONTACTS, Email, HubSpot, Record
 
 CANDIDATES_MAX = 10

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from backoffice.hubspot.vocabulary import provider_value, status_value, tier_value
-from rowlock.sync import Call, Calls, Update
+from rowlock import Call, Calls, Update
 from rowlock.sync.hubspot import CONTACTS, Email, HubSpot, Record, Upsert
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]

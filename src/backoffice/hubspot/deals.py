@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from backoffice.hubspot.contacts import Name, Word
 from backoffice.hubspot.vocabulary import DEAL_KEY, provider_value
-from rowlock.sync import Call
+from rowlock import Call
 from rowlock.sync.hubspot import CONTACTS, DEALS, Currency, Email, HubSpot, MinorUnits, decimal_amount
 
 PIPELINE = "default"  # the first pipeline of every account, and two of its stages
