@@ -305,6 +305,39 @@ async def test_a_merge_makes_of_moments_what_a_load_makes_whatever_the_session_t
     assert settings == ["America/New_York", "SQL, DMY"]
 
 
+@pytest.mark.parametrize("way", ["direct", "staged", "rehearsed", "merged"])
+@pytest.mark.parametrize(
+    ("type", "good", "bad"),
+    [
+        ("numeric(6, 2)", ["1.5", "-0.25", "1.2500", "1e2", "0"], ["1.255", "-0.001", "1.5e-3"]),
+        ("numeric(6, 0)", ["12", "12.0"], ["12.5"]),
+        ("numeric(6, -2)", ["1200", "0"], ["1250", "0.5"]),
+        ("cents", ["1.5"], ["1.555"]),
+        ("numeric", ["1.23456789012345678901234567890123456789"], []),
+    ],
+)
+async def test_a_number_that_its_column_would_round_is_refused(
+    store: Store, type: str, good: list[str], bad: list[str], way: str
+) -> None:
+    await run(store, "DROP DOMAIN IF EXISTS cents CASCADE; CREATE DOMAIN cents AS numeric(8, 2)")
+    load = replace(values(Kind.DECIMAL, new_name()), direct=way == "direct")
+    await run(store, f"CREATE TABLE {load.table} (id int PRIMARY KEY, v {type})")
+    rows = list(enumerate([*good, *bad], 1))
+    async with store.transaction() as transaction:
+        if way == "rehearsed":
+            loaded = await transaction.rehearse(load, frame(load.columns, rows))
+        elif way == "merged":
+            staged, columns = new_name(), [*load.columns, Column("row", Kind.INTEGER)]
+            await transaction.create_table(staged, columns, [])
+            await transaction.load(Load(staged, columns, [], Mode.INSERT), frame(load.columns, rows))
+            loaded = await transaction.merge(load, staged)
+        else:
+            loaded = await transaction.load(load, frame(load.columns, rows))
+    assert loaded.inserted == (0 if way == "merged" and bad else len(good))
+    assert [each.row for each in loaded.refused] == [FIRST_ROW + len(good) + place for place in range(len(bad))]
+    assert {(each.code, each.column) for each in loaded.refused} <= {("too_precise", "v")}
+
+
 async def test_a_wipe_rounds_as_the_column_does_and_cuts_nothing_off(store: Store) -> None:
     table = new_name()
     await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, n numeric(5, 1), t varchar(3), j json)")

@@ -85,7 +85,7 @@ class Refused:
     """A row that the database itself did not take."""
 
     row: int
-    code: str  # key_exists, not_null, foreign_key, check, unique, out_of_range, too_long, refused
+    code: str  # key_exists, not_null, foreign_key, check, unique, out_of_range, too_precise, too_long, refused
     reason: str
     column: str | None = None
 

@@ -13,13 +13,13 @@ from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.chunk import all_new, in_key_order
 from rowlock.storage.postgres.connection import message, own_words
 from rowlock.storage.postgres.put import Put
-from rowlock.storage.postgres.refuse import refused, rows_fault
+from rowlock.storage.postgres.refuse import refused, rounding, rows_fault
 from rowlock.storage.postgres.rehearse import rehearsed
-from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, shape_of
-from rowlock.storage.postgres.stage import Stage, copy, numbered
+from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted, shape_of
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, numbered, too_precise
 from rowlock.storage.postgres.wipe import wiped
 from rowlock.storage.refusals import Refusals
-from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
+from rowlock.storage.tables import Column, FoundTable, Kind, Load, Loaded, Mode
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,6 +76,10 @@ class Loading:
             shape = await self._checked(load)
             source = await must_have(self.connection, staged, [column.name for column in load.columns])
             refusals, stage = Refusals(load), Stage(self.connection, load, shape)
+            for rows, name in await self._rounded(load, shape, source):
+                refusals.add(*(rounding(row, name, shape.places[name]) for row in rows))
+            if refusals.rows:
+                return Loaded(refused=refusals.in_order())
             undo = self.connection.transaction()
             await undo.start()
             try:
@@ -103,6 +107,21 @@ class Loading:
             ordered = await asyncio.to_thread(in_key_order, load, frame)
             return await rehearsed(self.connection, load, shape, ordered, wiped)
 
+    async def _rounded(self, load: Load, shape: Shape, source: Shape) -> list[tuple[list[int], str]]:
+        """The rows of a staging table with numbers that the table would round."""
+        found = []
+        for column in load.columns:
+            if column.kind is Kind.DECIMAL and column.name in shape.places:
+                name = quoted(column.name)
+                rows = await self.connection.fetch(
+                    f"SELECT {quoted('row')} FROM {source.sql} WHERE {name} <> round({name}, $1)"  # noqa: S608 - quoted
+                    f" ORDER BY 1 LIMIT {load.refused_max + 1}",
+                    shape.places[column.name],
+                    timeout=LOAD_SECONDS,
+                )
+                found.append(([row[0] for row in rows], column.name))
+        return found
+
     async def _checked(self, load: Load) -> Shape:
         shape = await must_have(self.connection, load.table, [column.name for column in load.columns])
         if load.key and frozenset(load.key) not in shape.keys:
@@ -113,6 +132,8 @@ class Loading:
 
     async def _straight(self, load: Load, shape: Shape, frame: pl.DataFrame) -> int | None:
         """Copy into the table itself; None, and nothing done, where that does not go well with every row."""
+        if await asyncio.to_thread(list, too_precise(load, shape, frame)):
+            return None
         names = [column.name for column in load.columns]
         try:
             async with self.connection.transaction():

@@ -51,6 +51,13 @@ def refused(error: asyncpg.PostgresError, row: int, column: str | None = None) -
     return Refused(row, code, _reason(error, code, column), column or _named(error, "column_name"))
 
 
+def rounding(row: int, column: str, places: int) -> Refused:
+    """A row with a number that its column would round."""
+    return Refused(
+        row, "too_precise", f"{column} keeps {places} places behind the point, and the value has more", column
+    )
+
+
 def _reason(error: asyncpg.PostgresError, code: str, column: str | None) -> str:
     at = column or _named(error, "column_name")
     rule = _named(error, "constraint_name")

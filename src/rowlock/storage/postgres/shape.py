@@ -44,16 +44,18 @@ _COLUMNS = """
 WITH RECURSIVE taken AS (
     SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attnotnull AS filled,
         a.attgenerated <> '' OR a.attidentity = 'a' AS made,
-        a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' AS given, a.atttypid AS base
+        a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' AS given, a.atttypid AS base,
+        a.atttypmod AS modifier
     FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
     SELECT attnum, attname, atttypid, atttypmod, attcollation, filled OR d.typnotnull, made,
-        given OR d.typdefault IS NOT NULL, d.typbasetype
+        given OR d.typdefault IS NOT NULL, d.typbasetype, d.typtypmod
     FROM taken JOIN pg_type d ON d.oid = taken.base AND d.typtype = 'd'
 )
 SELECT attname, format_type(atttypid, atttypmod) AS type, format_type(atttypid, -1) AS bare, filled, made, given,
     CASE b.typtype WHEN 'e' THEN 'text' ELSE b.typname END AS base,
-    b.typname = 'citext' OR NOT coalesce(c.collisdeterministic, TRUE) AS folds
+    b.typname = 'citext' OR NOT coalesce(c.collisdeterministic, TRUE) AS folds,
+    CASE WHEN b.typname = 'numeric' AND modifier >= 4 THEN ((modifier - 4) & 2047 # 1024) - 1024 END AS places
 FROM taken JOIN pg_type b ON b.oid = taken.base AND b.typtype <> 'd'
 LEFT JOIN pg_collation c ON c.oid = taken.attcollation ORDER BY attnum
 """
@@ -82,6 +84,7 @@ class Shape:
     columns: Sequence[FoundColumn]
     bare: Mapping[str, str]  # types without length, in which a cast cuts nothing off
     bases: Mapping[str, str]  # types behind the domains
+    places: Mapping[str, int]  # that a number keeps behind the point, where that is limited
     keys: Sequence[frozenset[str]]
     deferrable: bool  # some of its rules may be checked as late as at the commit
 
@@ -115,6 +118,7 @@ async def shape_of(connection: Any, name: str) -> Shape | None:
         columns=[_column(each) for each in columns],
         bare={each["attname"]: each["bare"] for each in columns},
         bases={each["attname"]: each["base"] for each in columns},
+        places={each["attname"]: each["places"] for each in columns if each["places"] is not None},
         keys=[frozenset(each["names"]) for each in keys],
         deferrable=row["deferrable"],
     )

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from rowlock.storage.chunk import alone
-from rowlock.storage.postgres.refuse import copied_line, refused, rows_fault
+from rowlock.storage.postgres.refuse import copied_line, refused, rounding, rows_fault
 from rowlock.storage.postgres.shape import Shape, quoted
 from rowlock.storage.refusals import Refusals
-from rowlock.storage.tables import Load
+from rowlock.storage.tables import Kind, Load
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,6 +51,7 @@ class Stage:
 
     def __init__(self, connection: Any, load: Load, shape: Shape) -> None:
         self._connection = connection
+        self._load = load
         self.names = [column.name for column in load.columns]
         self.table = f"rowlock_stage_{next(_numbers)}"
         self.sql = f"pg_temp.{quoted(self.table)}"
@@ -71,8 +73,15 @@ class Stage:
         """Copy a frame in; rows with a value that its column does not take are refused, the others staged."""
         import polars as pl
 
-        numbers = frame["row"]
-        frame = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"), *self.own)
+        self.span = len(frame)
+        frame = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"))
+        exact = pl.repeat(True, len(frame), dtype=pl.Boolean, eager=True)
+        for name, rounded in too_precise(self._load, self._shape, frame):
+            rows = frame.filter(rounded & exact)["row"].to_list()
+            refusals.add(*(rounding(row, name, self._shape.places[name]) for row in rows))
+            exact = exact & ~rounded
+        frame = frame.filter(exact)
+        numbers, frame = frame["row"], frame.select("n", *self.own)
         begin, end, window = 0, len(frame), len(frame)
         while begin < end:
             bad = await self._copy(frame[begin : begin + window])
@@ -84,7 +93,7 @@ class Stage:
                 await self._copy(frame[begin : begin + line], again=True)
             refusals.add(refused(error, numbers[begin + line], column))
             begin, window = begin + line + 1, max(WINDOW_ROWS_AFTER_ERROR, line)
-        self.span, self.rows = end, end - len(refusals.rows)
+        self.rows = self.span - len(refusals.rows)
 
     async def fill_from(self, load: Load, staged: str) -> None:
         """Take over the rows of a staging table, each value as a direct load would have made it."""
@@ -126,6 +135,31 @@ class Stage:
 
     async def drop(self) -> None:
         await self._connection.execute(f"DROP TABLE {self.sql}")
+
+
+def too_precise(load: Load, shape: Shape, frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """The columns that would round values of a frame, and in which rows.
+
+    PostgreSQL does so without a word, and what is in the table is then not what was in the file.
+    """
+    import polars as pl
+
+    for place, column in enumerate(load.columns):
+        kept = shape.places.get(column.name)
+        if column.kind is not Kind.DECIMAL or kept is None or (column.places is not None and column.places <= kept):
+            continue
+        texts = frame[f"c{place}"]
+        likely = texts.str.contains(f"[eE]|\\.[0-9]{{{kept}}}[0-9]*[1-9]" if kept >= 0 else "[1-9]").fill_null(False)
+        rows = [row for row in likely.arg_true() if _places(texts[row]) > kept]
+        if rows:
+            yield column.name, pl.zeros(len(texts), dtype=pl.Boolean, eager=True).scatter(rows, True)
+
+
+def _places(number: str) -> int:
+    """How many digits a number needs behind the point; of whole tens it is -1."""
+    _, digits, exponent = Decimal(number).as_tuple()
+    written = "".join(map(str, digits)).rstrip("0")
+    return -int(exponent) - (len(digits) - len(written)) if written else -len(number)
 
 
 async def _encoded(frame: pl.DataFrame) -> AsyncGenerator[bytes, None]:
