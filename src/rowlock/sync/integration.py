@@ -37,6 +37,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 RETRY = Backoff(max_attempts=6, base_seconds=60.0, factor=2.0, max_seconds=3_600.0)
 CLAIM_MAX = 20
 _DEADLINE_SECONDS = 540.0
+_CYCLE_DELAY_SECONDS = 30.0
 _NAME_LENGTH_MAX = 60
 
 
@@ -67,6 +68,7 @@ class Integration:
         visibility_seconds: float = 600.0,
         rescue_delay_seconds: float = 300.0,
         poll_seconds: float = 120.0,
+        cycle_seconds: float | None = None,
     ) -> None:
         checked_name(name, "integration")
         if len(name) > _NAME_LENGTH_MAX or ":" in name or "/" in name:
@@ -99,6 +101,8 @@ class Integration:
             Address(self.base_url, dict(headers or {}), self.timeout_seconds),
         )
         self._work = Work(self, lambda: app.engine, self._lines)
+        if cycle_seconds is not None and disabled is None:
+            self._look_every(cycle_seconds)
 
     # -- declarations ------------------------------------------------------------------------------
 
@@ -184,7 +188,7 @@ class Integration:
                 retry,
                 int(self._profile["visibility_seconds"] * 1000),
                 unique=unique,
-                limit=self.name,
+                limit=self._limit_key(None),
                 deadline_seconds=deadline_seconds,
                 batch=operation.batch,
                 permanent=(CallRefused,),
@@ -200,6 +204,20 @@ class Integration:
         self.operation("ensure", about="ensure", priority=PRIORITIES[0])(function)
         self.starters.append((f"{self.name}.ensure", delay_seconds))
         return function
+
+    def _look_every(self, seconds: float) -> None:
+        """A schedule whose runs show how the integration stands; workers are told of work that waits, once more."""
+        type_name = f"{self.name}.cycle"
+
+        async def cycle(job: Job) -> dict[str, int]:
+            for queue in self.queues:
+                await self._app.store.wake(queue)
+            return await self.stats()
+
+        self._app.job(type_name, retry=Backoff(1), unique=Unique.while_active(key=type_name))(cycle)
+        self._app.schedule(
+            self.name, type_name, every_seconds=seconds, start_delay_seconds=_CYCLE_DELAY_SECONDS, missed="skip"
+        )
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -235,8 +253,13 @@ class Integration:
         return {
             "type_name": found.type,
             "priority": found.priority if priority is None else priority,
-            "limit_key": self.accounts.key(company_id),
+            "limit_key": self._limit_key(company_id),
         }
+
+    def _limit_key(self, company_id: str | None) -> str:
+        """By which claims are paused: of the account, where that is known before the job runs."""
+        unknown = company_id is None and self.accounts.several
+        return self.name if unknown else self.accounts.key(company_id)
 
     async def enqueue(
         self,

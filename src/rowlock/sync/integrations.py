@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import IntegrationNotFound, SettingsError
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.sync.integration import Integration
+from rowlock.sync.wire import load_client
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -45,17 +46,16 @@ class Integrations(dict[str, Integration]):
 
     @property
     def warmers(self) -> list[Callable[[], Awaitable[None]]]:
-        """What a worker does when it starts: have enabled integrations made ready, a little later."""
-        return [
-            partial(self._start, type_name, delay_seconds)
-            for hub in self.values()
-            if hub.disabled is None
-            for type_name, delay_seconds in hub.starters
-        ]
+        """What a worker does when it starts."""
+        return [self._warm] if any(hub.disabled is None for hub in self.values()) else []
 
-    async def _start(self, type_name: str, delay_seconds: float) -> None:
-        unique = Unique.while_active(key=type_name, on_conflict="return_existing")
-        await self._app.enqueue(type_name, delay_seconds=delay_seconds, unique=unique)
+    async def _warm(self) -> None:
+        """Load what the first call would wait for, and have enabled integrations made ready, a little later."""
+        await asyncio.to_thread(load_client)
+        for hub in self.values():
+            for type_name, delay_seconds in hub.starters if hub.disabled is None else ():
+                unique = Unique.while_active(key=type_name, on_conflict="return_existing")
+                await self._app.enqueue(type_name, delay_seconds=delay_seconds, unique=unique)
 
     async def let_go(self) -> None:
         """End what this event loop has begun."""

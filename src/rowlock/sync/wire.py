@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from importlib import metadata
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -38,11 +39,7 @@ class Wire:
     """Connections to one service, kept alive, for one event loop."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str], timeout_seconds: float, connections: int) -> None:
-        try:
-            import httpx
-        except ImportError:
-            raise SettingsError("integrations need the extra `sync`: pip install 'rowlock[sync]'") from None
-        self._httpx = httpx
+        self._httpx = httpx = load_client()
         self._base_url = base_url
         self._timeout_seconds = timeout_seconds
         connect = min(_CONNECT_SECONDS_MAX, timeout_seconds / 2)
@@ -102,6 +99,15 @@ class Wire:
         finally:
             await response.aclose()
         return _answer(response.status_code, dict(response.headers), bytes(body))
+
+
+def load_client() -> ModuleType:
+    """The HTTP client, which nothing else needs; raises SettingsError where it is not installed."""
+    try:
+        import httpx
+    except ImportError:
+        raise SettingsError("integrations need the extra `sync`: pip install 'rowlock[sync]'") from None
+    return httpx
 
 
 def _answer(status: int, headers: dict[str, str], body: bytes) -> Answer:
