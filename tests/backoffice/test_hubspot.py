@@ -69,6 +69,18 @@ async def test_a_bad_update_does_not_keep_the_others_from_getting_through(club: 
     assert "known are Pending, Trialing, Active" in (unheard.error or "")
 
 
+async def test_an_update_of_nothing_says_so(club: Club) -> None:
+    record = await club.record(await club.send("update_contact", email="ada@example.com"), work=True)
+    assert (record.status.value, record.attempts) == ("failed", 1)
+    assert "nothing to write" in (record.error or "")
+
+
+async def test_an_empty_value_clears_a_property(club: Club) -> None:
+    club.standin.objects("contacts", [{"email": "ada@example.com", "city": "Rome"}])
+    await club.run("update_contact", email="ada@example.com", properties={"city": ""})
+    assert "city" not in club.one("contacts")
+
+
 async def test_a_tier_is_written_however_it_is_spelt(club: Club) -> None:
     club.standin.objects("contacts", [{"email": "ada@example.com"}])
     await club.run("sync_tier", email="ada@example.com", oldTier="Core", newTier="founding-member")
@@ -199,6 +211,7 @@ async def test_properties_are_made_once_and_options_are_added(club: Club) -> Non
         ("update_contact", {"email": "ada@example.com", "lifecycleStage": "asleep"}),
         ("update_contact", {"email": "ada@example.com", "properties": {"No Such": "x"}}),
         ("update_contact", {"email": "ada@example.com", "properties": {"city": 5}}),
+        ("update_contact", {"email": "ada@example.com", "properties": {"email": "eve@example.com"}}),
         ("sync_tier", {"email": "ada@example.com"}),
         ("sync_payment", PAYMENT | {"amount": 12.5}),
         ("sync_payment", PAYMENT | {"amount": "1250"}),

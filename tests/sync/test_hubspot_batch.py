@@ -39,6 +39,11 @@ def test_or_by_their_key() -> None:
     assert [each.id for each in told[1:]] == ["2", "3"]
 
 
+def test_when_all_is_done_and_nobody_is_named_they_are_in_our_order() -> None:
+    assert [each.id for each in entries(result("1"), result("3", "2"), result("2"))] == ["1", "2", "3"]
+    assert [type(each) for each in entries(result("1"), result("2"))] == [CallUncertain] * 3
+
+
 @pytest.mark.parametrize("context", [{"objectWriteTraceId": ["1"]}, {"ids": ["bob@example.com"]}])
 def test_an_error_is_of_the_record_that_it_names(context: dict[str, list[str]]) -> None:
     told = entries(

@@ -6,17 +6,25 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from backoffice.hubspot.vocabulary import provider_value, status_value, tier_value
-from rowlock import Call, Calls, Update
+from rowlock import Call, Calls, Permanent, Update
 from rowlock.sync.hubspot import CONTACTS, Email, HubSpot, Record, Upsert
+
+
+def _without_address(properties: dict[str, str]) -> dict[str, str]:
+    if "email" in properties:
+        raise ValueError("a contact is known by its address: it cannot be changed here")
+    return properties
+
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tier = Annotated[str, Field(min_length=1, max_length=30)]
 Word = Annotated[str, Field(min_length=1, max_length=30)]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 PropertyValue = Annotated[str, Field(max_length=5_000)]
+Properties = Annotated[dict[PropertyName, PropertyValue], Field(max_length=50), AfterValidator(_without_address)]
 # HubSpot moves a contact forward through these, and never back.
 LifecycleStage = Literal[
     "subscriber",
@@ -81,15 +89,16 @@ def status_properties(
     email: Email,
     status: Word | None = None,
     lifecycleStage: LifecycleStage | None = None,
-    properties: Annotated[dict[PropertyName, PropertyValue], Field(max_length=50)] | None = None,
+    properties: Properties | None = None,
 ) -> dict[str, str]:
     """What an update of a contact writes."""
     written = dict(properties or {})
-    written.pop("email", None)  # the contact is known by it: this operation does not rename anybody
     if status is not None:
         written["membership_status"] = status_value(status)
     if lifecycleStage is not None:
         written["lifecyclestage"] = lifecycleStage
+    if not written:
+        raise Permanent("there is nothing to write: give status, lifecycleStage or properties")
     return written
 
 

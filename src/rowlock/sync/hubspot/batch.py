@@ -1,7 +1,7 @@
 """Batches: up to 100 records in a call, each settled on its own.
 
 HubSpot answers 200 when all is done, 207 with an error per record that is not, and 400 when it has done nothing since
-one of them was bad: then the halves are sent, so that whoever is good gets through.
+one of them is bad: then the halves are sent, so that whoever is good gets through.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rowlock.sync.hubspot import paths
 from rowlock.sync.hubspot.records import Record, Upsert, list_of, record_of
 
 BATCH_MAX = 100
+_REFUSALS = (400, 409)  # of a batch: nothing of it was done
 _MISSING = re.compile(r'Property "?(\w+)"? does not exist')
 _STATUSES = {"OBJECT_NOT_FOUND": 404, "CONFLICT": 409, "MISSING_SCOPES": 403}  # of one record, by category
 
@@ -43,7 +44,7 @@ async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
         answer = await calls.post(paths.objects(kind, "batch", "upsert"), json={"inputs": inputs})
         return entries_of(answer, kind, unique, wanted)
     except CallFailed as error:
-        if error.status != 400 or len(wanted) == 1 or _concerns_all(error, wanted):
+        if error.status not in _REFUSALS or len(wanted) == 1 or _concerns_all(error, wanted):
             return [error] * len(wanted)
     except (SyncError, Outcome) as error:
         return [error] * len(wanted)
@@ -58,24 +59,29 @@ def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert])
     """What an answer to a batch says of each of its records."""
     what = f"an upsert of {kind}"
     found: dict[int, Entry] = {}
+    strangers: list[Entry] = []
     places = {one.key: number for number, one in enumerate(wanted)}
     for item in list_of(answer.json, "results", what):
         record = record_of(item, what)
         number = _place(item.get("objectWriteTraceId"), places)
         if number is None:
-            number = places.get(
-                record.properties.get(unique, "").lower() if unique == "email" else record.properties.get(unique, "")
-            )
-        if number is not None:
+            number = places.get(record.properties.get(unique, ""))
+        if number is None:
+            strangers.append(record)
+        else:
             found[number] = record
+    errors = answer.json.get("errors") or []
     unclaimed: Entry = CallUncertain(f"HubSpot's answer to {what} does not say what became of this one")
-    for item in answer.json.get("errors") or []:
+    for item in errors:
         error = _error(item, answer)
         numbers = _blamed(item, places)
         for number in numbers:
             found.setdefault(number, error)
         if not numbers:
             unclaimed = error
+    left = [number for number in places.values() if number not in found]
+    if not errors and len(strangers) == len(left):  # all is done, and they come in our order
+        found |= dict(zip(left, strangers, strict=True))
     return [found.get(number, unclaimed) for number in range(len(wanted))]
 
 
