@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from mongo_server import MongoServer
 from postgres_server import PostgresServer
 
 # How long an example takes says more about the machine than about the code.
@@ -19,6 +20,13 @@ def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for the whole session, started by the first test that asks for it; fast, not durable."""
     # Compiling a statement that runs once takes longer than running it.
     with PostgresServer(fsync=False, settings={"jit": "off"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mongo() -> Iterator[MongoServer]:
+    """One MongoDB, a replica set of one, for the whole session, started by the first test that asks for it."""
+    with MongoServer(durable=False) as server:
         yield server
 
 

@@ -13,6 +13,7 @@ import apsw
 import asyncpg
 import psycopg
 from psycopg.rows import dict_row
+from pymongo import AsyncMongoClient, MongoClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -21,20 +22,30 @@ from rowlock.storage.base import Store
 from rowlock.storage.records import NewJob, Receipt
 
 
+def _insert(line: str) -> str:
+    return f"INSERT INTO ledger (line) VALUES ('{line}')"
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A connection in its own transaction, begun already, and how its owner ends it."""
 
     connection: Any
-    execute: Callable[[str], Awaitable[Any]]
+    execute: Callable[[Any], Awaitable[Any]]
     commit: Callable[[], Awaitable[None]]
     rollback: Callable[[], Awaitable[None]]
     blocking: bool = False
+    close: Callable[[], object] | None = None  # of those that are offline
+    insert: Callable[[str], Any] = _insert  # the statement that writes a line into the ledger
 
     async def enqueue(self, store: Store, jobs: Sequence[NewJob]) -> list[Receipt]:
         if self.blocking:
             return store.enqueue_blocking(jobs, self.connection)
         return await store.enqueue(jobs, self.connection)
+
+    async def write(self, line: str) -> None:
+        """What the caller has its transaction for."""
+        await self.execute(self.insert(line))
 
 
 OpenCaller = Callable[[str], AbstractAsyncContextManager[Caller]]
@@ -90,9 +101,8 @@ def psycopg_blocking_caller(**options: Any) -> OpenCaller:
     async def caller(url: str) -> AsyncIterator[Caller]:
         connection = psycopg.connect(url, **options)
         try:
-            yield Caller(
-                connection, soon(connection.execute), soon(connection.commit), soon(connection.rollback), blocking=True
-            )
+            commit, rollback = soon(connection.commit), soon(connection.rollback)
+            yield Caller(connection, soon(connection.execute), commit, rollback, True, connection.close)
         finally:
             connection.close()
 
@@ -126,7 +136,8 @@ def sqlalchemy_blocking_caller(*, session: bool = False) -> OpenCaller:
                 async def execute(query: str) -> Any:
                     return connection.execute(text(query))
 
-                yield Caller(connection, execute, soon(connection.commit), soon(connection.rollback), blocking=True)
+                commit, rollback = soon(connection.commit), soon(connection.rollback)
+                yield Caller(connection, execute, commit, rollback, True, connection.close)
         finally:
             engine.dispose()
 
@@ -145,7 +156,7 @@ def apsw_caller(*, blocking: bool = False, transaction: bool = True, trace: bool
                 return
             connection.execute("BEGIN")
             commit, rollback = (soon(lambda word=word: connection.execute(word)) for word in ("COMMIT", "ROLLBACK"))
-            yield Caller(connection, soon(connection.execute), commit, rollback, blocking)
+            yield Caller(connection, soon(connection.execute), commit, rollback, blocking, connection.close)
         finally:
             connection.close()
 
@@ -159,12 +170,51 @@ def sqlite3_caller(*, rows: bool = False) -> OpenCaller:
         try:
             if rows:
                 connection.row_factory = lambda cursor, row: {"row": row}
-            execute, commit, rollback = connection.execute, connection.commit, connection.rollback
-            yield Caller(connection, soon(execute), soon(commit), soon(rollback), blocking=True)
+            execute, commit, rollback = map(soon, (connection.execute, connection.commit, connection.rollback))
+            yield Caller(connection, execute, commit, rollback, True, connection.close)
         finally:
             connection.close()
 
     return caller
+
+
+def mongo_caller(*, transaction: bool = True) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        async with AsyncMongoClient(url) as client, client.start_session() as session:
+
+            async def execute(command: dict[str, Any]) -> Any:
+                return await client.get_default_database().command(command, session=session)
+
+            if not transaction:
+                yield Caller(session, execute, _nothing, _nothing, insert=_document)
+                return
+            await session.start_transaction()
+            yield Caller(session, execute, session.commit_transaction, session.abort_transaction, insert=_document)
+
+    return caller
+
+
+def mongo_blocking_caller(*, transaction: bool = True) -> OpenCaller:
+    @asynccontextmanager
+    async def caller(url: str) -> AsyncIterator[Caller]:
+        with MongoClient(url) as client, client.start_session() as session:
+
+            async def execute(command: dict[str, Any]) -> Any:
+                return client.get_default_database().command(command, session=session)
+
+            if not transaction:
+                yield Caller(session, execute, _nothing, _nothing, True, session.end_session, _document)
+                return
+            session.start_transaction()
+            commit, rollback = soon(session.commit_transaction), soon(session.abort_transaction)
+            yield Caller(session, execute, commit, rollback, True, session.end_session, _document)
+
+    return caller
+
+
+def _document(line: str) -> dict[str, Any]:
+    return {"insert": "ledger", "documents": [{"line": line}]}
 
 
 POSTGRES_CALLERS: Mapping[str, OpenCaller] = {
@@ -203,3 +253,9 @@ SQLITE_OFFLINE: Mapping[str, OpenCaller] = {
     "sqlite3": sqlite3_caller(),
     "sqlite3-row-factory": sqlite3_caller(rows=True),
 }
+MONGO_CALLERS: Mapping[str, OpenCaller] = {"pymongo": mongo_caller(), "pymongo-blocking": mongo_blocking_caller()}
+MONGO_AUTOCOMMIT: Mapping[str, OpenCaller] = {
+    "pymongo": mongo_caller(transaction=False),
+    "pymongo-blocking": mongo_blocking_caller(transaction=False),
+}
+MONGO_OFFLINE: Mapping[str, OpenCaller] = {"pymongo-blocking": mongo_blocking_caller()}

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import apsw
 import psycopg
 from psycopg import sql
+from pymongo import MongoClient
+from pymongo.database import Database
 
 from conformance.callers import (
+    MONGO_AUTOCOMMIT,
+    MONGO_CALLERS,
+    MONGO_OFFLINE,
     POSTGRES_AUTOCOMMIT,
     POSTGRES_CALLERS,
     POSTGRES_OFFLINE,
@@ -23,6 +31,7 @@ from conformance.callers import (
 )
 from rowlock.clock import Clock
 from rowlock.storage.base import Store, StoreTransaction
+from rowlock.storage.migrate import migrations
 
 PASSWORD = "hunter2"
 """Part of every address that can have one, so that a test can look for it where it must not be."""
@@ -61,6 +70,10 @@ class Rig(ABC):
     async def record_migration(self, number: int, checksum: str) -> None:
         """Write into the record of applied migrations behind the store's back."""
 
+    def migrations(self) -> list[str]:
+        """The migrations that there are, by name and in order."""
+        return [migration.label for migration in migrations(self.name)]
+
     async def make(self, clock: Clock) -> Store:
         """An open store, migrated and empty."""
         store = await self.make_bare(clock)
@@ -84,16 +97,29 @@ class Rig(ABC):
     # What a handler of the user's might write in its transaction.
 
     placeholder: ClassVar[str] = "?"
+    bad_query: ClassVar[Any] = "INSERT INTO no_such_table VALUES (1)"
 
     async def make_ledger(self, store: Store) -> None:
         async with store.transaction() as transaction:
             await transaction.execute("CREATE TABLE IF NOT EXISTS ledger (line TEXT)")
 
     async def write_ledger(self, transaction: StoreTransaction, line: str) -> None:
-        await transaction.execute(f"INSERT INTO ledger (line) VALUES ({self.placeholder})", line)
+        await transaction.execute(*self.write_line(line))
 
     async def read_ledger(self, transaction: StoreTransaction) -> list[str]:
-        return [line for (line,) in await transaction.fetch("SELECT line FROM ledger ORDER BY line")]
+        return self.lines(await transaction.fetch(*self.read_lines()))
+
+    def write_line(self, line: str) -> tuple[Any, ...]:
+        """What to execute."""
+        return f"INSERT INTO ledger (line) VALUES ({self.placeholder})", line
+
+    def read_lines(self) -> tuple[Any, ...]:
+        """What to fetch."""
+        return ("SELECT line FROM ledger ORDER BY line",)
+
+    def lines(self, rows: Sequence[Any]) -> list[str]:
+        """What was fetched."""
+        return [line for (line,) in rows]
 
     async def dispose(self) -> None:
         for store in reversed(self._stores):
@@ -189,4 +215,88 @@ class PostgresRig(Rig):
             )
 
 
+class MongoRig(Rig):
+    name = "mongo"
+    resource = "mongo"
+    callers = MONGO_CALLERS
+    autocommit_callers = MONGO_AUTOCOMMIT
+    offline_callers = MONGO_OFFLINE
+    bad_query = MappingProxyType({"no_such_table": 1})
+
+    _migrated: ClassVar[dict[str, str]] = {}  # by server, the one database that is cleaned and used again
+
+    def store_at(self, url: str, clock: Clock) -> Store:
+        from rowlock.storage.mongo import MongoStore
+
+        return MongoStore(url, clock)
+
+    def migrations(self) -> list[str]:
+        from rowlock.storage.mongo.schema import MIGRATIONS
+
+        return [migration.label for migration in MIGRATIONS]
+
+    async def new_place(self) -> str:
+        return str(self.resource_given.url_of(f"rowlock_{next(_numbers)}"))
+
+    async def make(self, clock: Clock) -> Store:
+        server = self.resource_given.url
+        if server not in self._migrated:
+            store = await super().make(clock)
+            self._migrated[server] = self.url
+            return store
+        self.url = self._migrated[server]
+        return await self.empty(await self.another(clock))
+
+    async def empty(self, store: Store) -> Store:
+        """Delete what there is: takes 10 ms, to drop the database and make it anew 400."""
+        with self.database() as database:
+            names = [name for name in database.list_collection_names() if not name.startswith(("system.", _RECORD))]
+            for name in _filled(database, names):
+                database[name].delete_many({}, comment="between tests")
+        return store
+
+    @contextmanager
+    def database(self) -> Iterator[Database[dict[str, Any]]]:
+        """The database behind the store's back."""
+        with MongoClient(self.url) as client:
+            yield client.get_default_database()
+
+    def nowhere(self, clock: Clock) -> Store:
+        url = f"mongodb://rowlock:{PASSWORD}@127.0.0.1:1/nowhere?serverSelectionTimeoutMS=500"
+        return self.store_at(url, clock)
+
+    async def record_migration(self, number: int, checksum: str) -> None:
+        with self.database() as database:
+            forged = {"$set": {"checksum": checksum}, "$setOnInsert": {"name": "forged"}}
+            database[_RECORD].update_one({"_id": number}, forged, upsert=True)
+
+    async def make_ledger(self, store: Store) -> None:
+        with self.database() as database:
+            if "ledger" not in database.list_collection_names():
+                database.create_collection("ledger")
+
+    def write_line(self, line: str) -> tuple[Any, ...]:
+        return ({"insert": "ledger", "documents": [{"line": line}]},)
+
+    def read_lines(self) -> tuple[Any, ...]:
+        return ({"find": "ledger", "sort": {"line": 1}},)
+
+    def lines(self, rows: Sequence[Any]) -> list[str]:
+        return [document["line"] for document in rows]
+
+
+_RECORD = "rowlock_migrations"
+
+
+def _filled(database: Database[dict[str, Any]], names: Sequence[str]) -> list[str]:
+    """Those collections that hold anything, asked for at once."""
+    if not names:
+        return []
+    first, *others = [(name, [{"$limit": 1}, {"$project": {"_id": 0, "name": {"$literal": name}}}]) for name in names]
+    also = [{"$unionWith": {"coll": name, "pipeline": pipeline}} for name, pipeline in others]
+    return [found["name"] for found in database[first[0]].aggregate([*first[1], *also])]
+
+
 STORES: tuple[type[Rig], ...] = (SqliteRig, PostgresRig)
+if os.environ.get("ROWLOCK_TEST_MONGO") == "1":
+    STORES += (MongoRig,)

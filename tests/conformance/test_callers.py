@@ -15,6 +15,11 @@ from rowlock.storage.base import Store
 from rowlock.storage.records import OnConflict, Receipt, Status
 
 
+@pytest.fixture(autouse=True)
+async def ledger(rig: Rig, store: Store) -> None:
+    await rig.make_ledger(store)
+
+
 async def test_jobs_are_invisible_before_the_callers_commit_and_exist_after_it(store: Store, caller: Caller) -> None:
     jobs = new_jobs(3)
     assert await caller.enqueue(store, jobs) == [Receipt(job.id, True) for job in jobs]
@@ -57,17 +62,21 @@ async def test_every_field_is_kept_through_a_caller(store: Store, caller: Caller
     assert near(found.created_at, clock.now())
 
 
-async def test_a_duplicate_is_refused_and_the_callers_transaction_goes_on(store: Store, caller: Caller) -> None:
+async def test_a_duplicate_is_refused_and_the_callers_transaction_goes_on(
+    rig: Rig, store: Store, caller: Caller
+) -> None:
     holder = await put(store, unique=forever())
     kept, refused = new_job(), new_job()
     await caller.enqueue(store, [kept])
     with pytest.raises(DuplicateJob) as refusal:
         await caller.enqueue(store, [refused, new_job(unique=forever())])
     assert refusal.value.existing_job_id == holder
-    await caller.execute("SELECT 1")
+    await caller.write("after all")
     await caller.commit()
     assert await status(store, kept.id) is Status.QUEUED
     assert await store.get(refused.id) is None
+    async with store.transaction() as transaction:
+        assert await rig.read_ledger(transaction) == ["after all"]
 
 
 async def test_a_duplicate_may_return_the_existing_job_to_the_caller(store: Store, caller: Caller) -> None:
@@ -101,7 +110,7 @@ async def test_a_caller_may_enqueue_a_thousand(store: Store, caller: Caller) -> 
 async def test_the_connection_stays_the_callers(store: Store, caller: Caller) -> None:
     await caller.enqueue(store, [new_job()])
     await store.close()
-    await caller.execute("SELECT 1")
+    await caller.write("mine")
     await caller.commit()
 
 
@@ -128,6 +137,7 @@ async def test_a_process_that_never_opens_its_store_can_enqueue(
     with pytest.raises(DuplicateJob):
         await offline_caller.enqueue(store, [new_job(), new_job(unique=forever())])
     await (offline_caller.commit() if committed else offline_caller.rollback())
-    offline_caller.connection.close()
+    assert offline_caller.close is not None
+    offline_caller.close()
     opened = await rig.another(clock)
     assert await taken(opened) == ([job.id, keyed.id] if committed else [])

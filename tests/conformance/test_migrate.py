@@ -11,7 +11,6 @@ from conformance.stores import Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import SchemaMissing, SchemaTampered, SchemaTooNew
 from rowlock.storage.base import Store
-from rowlock.storage.migrate import migrations
 from rowlock.storage.records import Status
 
 
@@ -35,7 +34,7 @@ async def test_looking_at_a_bare_store_leaves_it_bare(rig: Rig, clock: FakeClock
 
 async def test_a_migration_brings_the_schema_up_to_date(rig: Rig, clock: FakeClock) -> None:
     store = await rig.make_bare(clock)
-    assert await store.migrate() == [migration.label for migration in migrations(rig.name)]
+    assert await store.migrate() == rig.migrations()
     state = await store.schema()
     assert state.current == state.wanted
     await store.check_schema()
@@ -50,9 +49,7 @@ async def test_migrating_again_applies_nothing(store: Store) -> None:
 async def test_two_migrations_at_once_apply_each_once(rig: Rig, clock: FakeClock) -> None:
     stores = [await rig.make_bare(clock), *[await rig.another(clock) for _ in range(3)]]
     applied = await asyncio.gather(*(store.migrate() for store in stores))
-    assert sorted(label for labels in applied for label in labels) == [
-        migration.label for migration in migrations(rig.name)
-    ]
+    assert sorted(label for labels in applied for label in labels) == rig.migrations()
     for store in stores:
         await store.check_schema()
 

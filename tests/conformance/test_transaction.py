@@ -180,7 +180,7 @@ async def test_a_bad_query_of_the_users_undoes_the_transaction(rig: Rig, store: 
     async def handler() -> None:
         async with store.transaction() as transaction:
             await transaction.settle(ANN, end(claimed))
-            await transaction.execute("INSERT INTO no_such_table VALUES (1)")
+            await transaction.execute(rig.bad_query)
 
     with pytest.raises(Exception, match="no_such_table"):
         await handler()
