@@ -30,7 +30,15 @@ def open_store(settings: Settings, clock: Clock) -> Store:
                     f"PostgreSQL needs a driver that is not installed ({error}): pip install 'rowlock[postgres]'"
                 ) from None
             return PostgresStore(url, clock, connections=settings.connections, listen_url=settings.listen_url)
+        case "mongodb" | "mongodb+srv":
+            try:
+                from rowlock.storage.mongo import MongoStore
+            except ImportError as error:
+                raise SettingsError(
+                    f"MongoDB needs a driver that is not installed ({error}): pip install 'rowlock[mongodb]'"
+                ) from None
+            return MongoStore(url, clock, connections=settings.connections)
     raise SettingsError(
         f"DATABASE_URL: {scheme or url!r} is not a store that Rowlock knows; "
-        "use sqlite:///file.db or postgresql://user@host/database"
+        "use sqlite:///file.db, postgresql://user@host/database or mongodb://user@host/database"
     )

@@ -1,0 +1,12 @@
+"""Claiming, to come."""
+
+from __future__ import annotations
+
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.work import Worked
+
+INDEXES: tuple[Index, ...] = ()
+
+
+class Claiming(Worked):
+    """To come."""

@@ -1,0 +1,272 @@
+"""The client behind the MongoDB store: what every statement is done with, and errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    ConnectionFailure,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+)
+from pymongo.read_concern import ReadConcern
+
+from rowlock.clock import Clock
+from rowlock.errors import SettingsError, StoreError, StoreUnavailable
+from rowlock.storage.mongo.moments import floor
+
+T = TypeVar("T")
+Document = dict[str, Any]
+Session = AsyncClientSession
+Database = AsyncDatabase[Document]
+Collection = AsyncCollection[Document]
+
+DATABASE = "rowlock"
+POOL_CONNECTIONS = 4
+SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and is then waited for by asking again
+CONNECT_SECONDS = 10.0
+SOCKET_SECONDS = 60.0
+TRIES_AT_MOST = 40
+"""How often a transaction is tried that others get in the way of."""
+NAP_SECONDS = (0.002, 0.25)
+"""The first and the longest pause between two tries; the real one is up to this long, so that two do not keep step."""
+
+OPTIONS: CodecOptions[Document] = CodecOptions(tz_aware=True)
+DURABLE = WriteConcern(w="majority", j=True)
+MAJORITY = ReadConcern("majority")
+SNAPSHOT = ReadConcern("snapshot")
+
+_TRANSIENT = "TransientTransactionError"
+_UNKNOWN = "UnknownTransactionCommitResult"
+_DENIED = frozenset({13, 18})
+_UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 14031})
+_CONFLICT = 112
+
+
+class TransactionConflict(StoreUnavailable, PyMongoError):
+    """Others were in the way of a transaction of the caller's: it was rolled back and can be tried again whole."""
+
+
+def database_of(url: str) -> str:
+    """The database that a URL names."""
+    return unquote(urlsplit(url).path.lstrip("/")) or DATABASE
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown: no password, and no parameters, which may hold one."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        netloc = f"{parts.username or ''}@{netloc.rpartition('@')[2]}"
+    return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
+
+
+def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
+    """The error of our own tree that says the same."""
+    said = _said(error)
+    code = error.code if isinstance(error, OperationFailure) else None
+    if isinstance(error, TransactionConflict):
+        return error
+    if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT) and code == _CONFLICT:
+        conflict = TransactionConflict(f"MongoDB at {url} rolled a transaction back, which others were in the way of")
+        conflict._add_error_label(_TRANSIENT)
+        return conflict
+    if code in _DENIED:
+        return StoreUnavailable(f"MongoDB at {url} refused the connection: {said}; check DATABASE_URL")
+    if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or code in _UNAVAILABLE_CODES:
+        return StoreUnavailable(f"MongoDB at {url} is not available: {said}")
+    if isinstance(error, ConfigurationError):
+        return StoreUnavailable(f"MongoDB at {url} cannot be reached as DATABASE_URL says: {said}")
+    return StoreError(f"MongoDB at {url}: {said}")
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without the documents that it is about, nor the topology that follows the reason."""
+    if isinstance(error, DuplicateKeyError):
+        return "a key is there already"
+    text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
+    return text[:500] or type(error).__name__
+
+
+@contextmanager
+def own_words(url: str) -> Iterator[None]:
+    """Let no error of the driver's out of the block unexplained."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (PyMongoError, BSONError) as error:
+        raise in_own_words(error, url) from error
+
+
+class Scope:
+    """Where a piece of work happens: the database, the session of its transaction if it has one, and the time."""
+
+    __slots__ = ("_clock", "db", "session")
+
+    def __init__(self, db: Database, session: Session | None, clock: Clock) -> None:
+        self.db = db
+        self.session = session
+        self._clock = clock
+
+    def __getitem__(self, collection: str) -> Collection:
+        return self.db[collection]
+
+    async def now(self) -> datetime:
+        """The time of the clock, or else the server's; that costs a round trip, which "$$NOW" does not."""
+        given = self._clock.now()
+        if given is not None:
+            return floor(given)
+        now: datetime = (await self.db.command("hello"))["localTime"]
+        return now
+
+
+Work = Callable[[Scope], Awaitable[T]]
+
+
+class Link:
+    """The client of one store object, made when needed."""
+
+    def __init__(self, url: str, clock: Clock, size: int = POOL_CONNECTIONS) -> None:
+        self.dsn = url
+        self.url = without_password(url)
+        self.database = database_of(url)
+        self._clock = clock
+        self._size = size
+        self._client: AsyncMongoClient[Document] | None = None
+        self._replicated: bool | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._replicated is None:
+                with own_words(self.url):
+                    self._replicated = is_replicated(await self.client.admin.command("hello"))
+
+    async def close(self) -> None:
+        client, self._client, self._replicated = self._client, None, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def client(self) -> AsyncMongoClient[Document]:
+        if self._client is None:
+            self._client = self._new_client()
+        return self._client
+
+    def _new_client(self) -> AsyncMongoClient[Document]:
+        given = urlsplit(self.dsn).query.lower()
+        options: dict[str, Any] = {
+            "maxPoolSize": self._size,
+            "serverSelectionTimeoutMS": int(SELECT_SECONDS * 1000),
+            "connectTimeoutMS": int(CONNECT_SECONDS * 1000),
+            "socketTimeoutMS": int(SOCKET_SECONDS * 1000),
+            "appname": "rowlock",
+        }
+        chosen = {name: value for name, value in options.items() if f"{name.lower()}=" not in given}
+        try:
+            return AsyncMongoClient(self.dsn, retryWrites=True, retryReads=True, tz_aware=True, **chosen)
+        except (InvalidURI, ConfigurationError, ValueError) as error:
+            raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {_said(error)}") from None
+
+    @property
+    def db(self) -> Database:
+        return database(self.client, self.database)
+
+    async def replicated(self) -> bool:
+        """Whether there is a replica set, so that there are transactions and change streams."""
+        if self._replicated is None:
+            await self.open()
+        return bool(self._replicated)
+
+    async def plain(self, work: Work[T]) -> T:
+        """Do the work statement by statement."""
+        await self.replicated()
+        with own_words(self.url):
+            return await work(Scope(self.db, None, self._clock))
+
+    async def atomic(self, work: Work[T]) -> T:
+        """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly.
+
+        The work may run several times: it must change nothing but the store.
+        """
+        if not await self.replicated():
+            return await self.plain(work)
+        with own_words(self.url):
+            for attempt in range(TRIES_AT_MOST):
+                async with self.client.start_session() as session:
+                    await begin(session)
+                    try:
+                        result = await work(Scope(self.db, session, self._clock))
+                        await commit(session)
+                        return result
+                    except PyMongoError as error:
+                        await roll_back(session)
+                        if attempt + 1 == TRIES_AT_MOST or not _worth_another_try(error):
+                            raise
+                    except BaseException:
+                        await roll_back(session)
+                        raise
+                await nap(attempt)
+        raise AssertionError("the last try raises")
+
+
+def is_replicated(hello: Document) -> bool:
+    """Whether this server has transactions: it is a member of a replica set, or the door to several."""
+    return "setName" in hello or hello.get("msg") == "isdbgrid"
+
+
+def database(client: Any, name: str) -> Any:
+    """The database, with what every statement on it is done with; of an asynchronous client or a synchronous one."""
+    return client.get_database(
+        name, codec_options=OPTIONS, read_preference=ReadPreference.PRIMARY, write_concern=DURABLE, read_concern=MAJORITY
+    )
+
+
+async def begin(session: Session) -> None:
+    await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE, read_preference=ReadPreference.PRIMARY)
+
+
+async def commit(session: Session) -> None:
+    """Commit, and ask again while the answer is lost: to commit twice is to commit once."""
+    for attempt in range(TRIES_AT_MOST):
+        try:
+            await session.commit_transaction()
+            return
+        except PyMongoError as error:
+            if attempt + 1 == TRIES_AT_MOST or not error.has_error_label(_UNKNOWN):
+                raise
+        await nap(attempt)
+
+
+async def roll_back(session: Session) -> None:
+    """End a transaction that was not committed; the server ends by itself what it cannot be told about."""
+    if session.in_transaction:
+        await session.abort_transaction()
+
+
+async def nap(attempt: int) -> None:
+    first, longest = NAP_SECONDS
+    await asyncio.sleep(random.uniform(0, min(longest, first * 2**attempt)))  # noqa: S311 - not a secret
+
+
+def _worth_another_try(error: PyMongoError) -> bool:
+    # A key that another transaction has just taken: the next try sees it.
+    return error.has_error_label(_TRANSIENT) or isinstance(error, DuplicateKeyError)

@@ -1,0 +1,153 @@
+"""Between jobs and their documents: names as people know them, payloads that come back byte for byte.
+
+`payload` and `result` are real sub-documents, for people's queries. Where MongoDB cannot hold the JSON as one (a key
+with a dot or a dollar sign, an integer beyond 64 bits, nesting beyond 90), the field is the JSON text itself. Where
+the sub-document does not say byte for byte what was given (spaces, 1e3, a key twice), the text stands beside it, in
+`payloadText` and `resultText`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from rowlock.storage.mongo.connection import Document
+from rowlock.storage.mongo.moments import after, floor
+from rowlock.storage.records import JobRecord, NewJob, Status
+
+JOBS = "jobs"
+
+READY, DELAYED, RUNNING, FINISHED = "ready", "delayed", "running", "finished"
+"""The field `state`: `status` as the claim needs it."""
+
+NESTING_MAX = 90
+_INT64 = range(-(2**63), 2**63)
+_ODD = re.compile(r"[$.]|\\u00|\d{19}")
+
+
+def job_document(job: NewJob, seq: int, now: datetime) -> Document:
+    """A job as it is recorded first."""
+    available_at = now
+    if job.available_at is not None:
+        available_at = max(floor(job.available_at), now)
+    elif job.delay_seconds > 0:
+        available_at = after(now, job.delay_seconds)
+    document: Document = {
+        "_id": job.id,
+        "seq": seq,
+        "type": job.type,
+        "queue": job.queue,
+        "status": Status.QUEUED.value,
+        "state": DELAYED if available_at > now else READY,
+        "priority": job.priority,
+        "attempts": 0,
+        "maxAttempts": job.max_attempts,
+        "deaths": 0,
+        "lease": 0,
+        "visibilityMs": job.visibility_ms,
+        "createdAt": now,
+        "availableAt": available_at,
+        "updatedAt": now,
+    }
+    if job.company_id is not None:
+        document["companyId"] = job.company_id
+    if job.limit_key:
+        document["limitKey"] = job.limit_key
+    if job.trace is not None:
+        document["trace"] = job.trace
+    if job.unique is not None:
+        document["uniqueKey"] = job.unique.key
+        if job.unique.while_active:
+            document["releasesKey"] = True
+    document.update(json_fields("payload", job.payload))
+    return document
+
+
+def job_record(document: Document, seen_at: datetime | None = None) -> JobRecord:
+    """A whole document as a record; `seen_at` is when the worker that runs it was seen last."""
+    find = document.get
+    running = document["state"] == RUNNING
+    locked_at = updated_at = None
+    if running:
+        locked_at = document["lockedAt"] if seen_at is None else max(document["lockedAt"], seen_at)
+        updated_at = locked_at
+    return JobRecord(
+        id=document["_id"],
+        type=document["type"],
+        queue=document["queue"],
+        status=Status(document["status"]),
+        payload=json_text(document, "payload") or "{}",
+        priority=document["priority"],
+        attempts=document["attempts"],
+        max_attempts=document["maxAttempts"],
+        deaths=document["deaths"],
+        lease=document["lease"],
+        visibility_timeout_ms=document["visibilityMs"],
+        created_at=document["createdAt"],
+        available_at=document["availableAt"],
+        updated_at=updated_at or document["updatedAt"],
+        locked_at=locked_at,
+        lock_owner=find("owner") if running else None,
+        started_at=find("startedAt"),
+        finished_at=find("finishedAt"),
+        progress=find("progress") if running else None,
+        message=find("message") if running else None,
+        cancel_requested=running and bool(find("cancelRequested")),
+        result=json_text(document, "result"),
+        error=find("error"),
+        company_id=find("companyId"),
+        limit_key=find("limitKey"),
+        unique_key=find("uniqueKey"),
+        trace=find("trace"),
+    )
+
+
+def json_fields(name: str, text: str) -> Document:
+    """The fields that hold a JSON text under this name."""
+    value, exact = _value(text)
+    return {name: value} if exact else {name: value, f"{name}Text": text}
+
+
+def json_text(document: Document, name: str) -> str | None:
+    """The JSON text that `json_fields` has kept; None where there is none."""
+    text: str | None = document.get(f"{name}Text")
+    if text is None and name in document:
+        text = orjson.dumps(document[name]).decode()
+    return text
+
+
+def storable(text: str | None) -> str | None:
+    """The text with what UTF-8 cannot say replaced: an odd file name in an error must not lose the batch."""
+    return text if text is None or text.isascii() else text.encode(errors="replace").decode()
+
+
+def _value(text: str) -> tuple[Any, bool]:
+    """What MongoDB can hold of a JSON text, and whether the text can be made of that again."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text, False
+    # Most texts are plain, and need not be walked through.
+    odd = _ODD.search(text) is not None or text.count("[") + text.count("{") > NESTING_MAX
+    if odd and not _holds(value, 0):
+        return text, False
+    return value, orjson.dumps(value) == text.encode(errors="replace")
+
+
+def _holds(value: Any, depth: int) -> bool:
+    if depth > NESTING_MAX:
+        return False
+    match value:
+        case dict():
+            return all(
+                "." not in key and "\0" not in key and not key.startswith("$") and _holds(inner, depth + 1)
+                for key, inner in value.items()
+            )
+        case list():
+            return all(_holds(inner, depth + 1) for inner in value)
+        case int():
+            return value in _INT64
+    return True

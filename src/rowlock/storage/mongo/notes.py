@@ -1,0 +1,58 @@
+"""Notes of changes: written with every change of how many jobs there are, folded into the counts later, and hints.
+
+    {at, queue, type, alive: +3, …, rings: true}     "queue" may have work
+    {at, queue, type, cancels: <job id>}                          its owner is to stop it
+
+A note is only ever added, so that nobody waits for anybody; whoever listens sees it when its change is committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.indexes import Index
+
+NOTES = "rowlock_notes"
+INDEXES = (Index(NOTES),)
+NUMBERS = ("alive", "succeeded", "failed", "cancelled", "failures", "retries", "rescues", "seconds")
+
+
+@dataclass(slots=True)
+class Change:
+    """What a transaction changes for one queue and type; the fields are those of a note."""
+
+    alive: int = 0  # waiting or running
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    failures: int = 0
+    retries: int = 0
+    rescues: int = 0
+    seconds: float = 0.0
+    rings: bool = False  # there may be something to claim
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+class Tally(defaultdict[tuple[str, str], Change]):
+    """The changes of one transaction, by queue and type."""
+
+    def __init__(self) -> None:
+        super().__init__(Change)
+
+    def notes(self, now: datetime) -> list[Document]:
+        return [
+            {"at": now, "queue": queue, "type": type, **_told(change)} for (queue, type), change in self.items() if change
+        ]
+
+    async def write(self, scope: Scope, now: datetime) -> None:
+        if notes := self.notes(now):
+            await scope[NOTES].insert_many(notes, session=scope.session)
+
+
+def _told(change: Change) -> Document:
+    return {name: value for name in change.__slots__ if (value := getattr(change, name))}

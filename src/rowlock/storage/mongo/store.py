@@ -1,0 +1,121 @@
+"""MongoStore: the verbs of the contract, by subject."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import TypeVar
+
+from rowlock.clock import Clock
+from rowlock.errors import StoreError
+from rowlock.storage.mongo import schema
+from rowlock.storage.mongo.access import Access
+from rowlock.storage.mongo.alerts import Alerts
+from rowlock.storage.mongo.calling import Calling
+from rowlock.storage.mongo.changes import Changing
+from rowlock.storage.mongo.claim import Claiming
+from rowlock.storage.mongo.connection import POOL_CONNECTIONS, Link, Scope, Work, begin, commit, own_words, roll_back
+from rowlock.storage.mongo.enqueue import Producing
+from rowlock.storage.mongo.failures import Failures
+from rowlock.storage.mongo.importing import Importing
+from rowlock.storage.mongo.limits import Limiting
+from rowlock.storage.mongo.listing import Listing
+from rowlock.storage.mongo.locks import Locks
+from rowlock.storage.mongo.operate import Operators
+from rowlock.storage.mongo.retain import Retention
+from rowlock.storage.mongo.schedules import Schedules
+from rowlock.storage.mongo.settle import Settling
+from rowlock.storage.mongo.tally import Counts
+from rowlock.storage.mongo.transaction import MongoTransaction
+from rowlock.storage.mongo.workers import Working
+from rowlock.storage.records import Finding, SchemaState
+
+T = TypeVar("T")
+
+
+class MongoStore(
+    Producing,
+    Claiming,
+    Settling,
+    Working,
+    Limiting,
+    Operators,
+    Listing,
+    Counts,
+    Failures,
+    Locks,
+    Schedules,
+    Alerts,
+    Access,
+    Changing,
+    Retention,
+    Importing,
+    Calling,
+):
+    """Jobs in the collections of a MongoDB database."""
+
+    def __init__(self, url: str, clock: Clock, *, connections: int = POOL_CONNECTIONS) -> None:
+        self._link = Link(url, clock, connections)
+        self.url = self._link.url
+        self.clock = clock
+
+    # -- life of the store ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def now(self) -> datetime:
+        return await self._plain(lambda scope: scope.now())
+
+    async def migrate(self) -> list[str]:
+        return await self._plain(schema.migrate)
+
+    async def schema(self) -> SchemaState:
+        return await self._plain(schema.state)
+
+    async def check_schema(self) -> None:
+        await self._plain(schema.check)
+
+    async def examine(self) -> list[Finding]:
+        return []
+
+    # -- transactions of handlers --------------------------------------------------------------
+
+    def transaction(self) -> AbstractAsyncContextManager[MongoTransaction]:
+        return self._transaction()
+
+    def reading(self) -> AbstractAsyncContextManager[MongoTransaction]:
+        return self._transaction(looks=True)
+
+    @asynccontextmanager
+    async def _transaction(self, *, looks: bool = False) -> AsyncIterator[MongoTransaction]:
+        if not await self._link.replicated():
+            raise StoreError(
+                f"MongoDB at {self.url} is a single server without a replica set, which has no transactions: "
+                "start it with --replSet and run rs.initiate() once"
+            )
+        async with self._link.client.start_session() as session:
+            with own_words(self.url):
+                await begin(session)
+            transaction = MongoTransaction(Scope(self._link.db, session, self.clock), self.url, looks=looks)
+            try:
+                yield transaction
+                with own_words(self.url):
+                    await commit(session)
+            finally:
+                transaction.end()
+                # Shielded: who is cancelled twice must not leave locks behind.
+                await asyncio.shield(roll_back(session))
+
+    # -- within ------------------------------------------------------------------------------------
+
+    async def _atomic(self, work: Work[T]) -> T:
+        return await self._link.atomic(work)
+
+    async def _plain(self, work: Work[T]) -> T:
+        return await self._link.plain(work)

@@ -1,0 +1,12 @@
+"""Working, to come."""
+
+from __future__ import annotations
+
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.work import Worked
+
+INDEXES: tuple[Index, ...] = ()
+
+
+class Working(Worked):
+    """To come."""
