@@ -14,14 +14,17 @@ from rowlock.storage.base import Store
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    stores = STORES
+    if metafunc.definition.get_closest_marker("relational"):
+        stores = tuple(kind for kind in stores if kind.relational)
     for fixture in ("caller", "autocommit_caller", "offline_caller"):
         if fixture in metafunc.fixturenames:
-            pairs = [(kind, name) for kind in STORES for name in getattr(kind, f"{fixture}s")]
+            pairs = [(kind, name) for kind in stores for name in getattr(kind, f"{fixture}s")]
             ids = [f"{kind.name}-{name}" for kind, name in pairs]
             metafunc.parametrize(("rig", fixture), pairs, ids=ids, indirect=True)
             return
     if "rig" in metafunc.fixturenames:
-        metafunc.parametrize("rig", STORES, ids=[kind.name for kind in STORES], indirect=True)
+        metafunc.parametrize("rig", stores, ids=[kind.name for kind in stores], indirect=True)
 
 
 @pytest.fixture

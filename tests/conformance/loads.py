@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from conformance.tables import rows
 from rowlock.storage.base import Store
 from rowlock.storage.tables import Column, Kind, Load, Loaded, Mode
 
@@ -44,33 +45,25 @@ def frame(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> pl.DataFr
     )
 
 
-async def run(store: Store, statement: str) -> None:
-    async with store.transaction() as transaction:
-        await transaction.execute(statement)
-
-
 async def create(store: Store, load: Load) -> None:
     async with store.transaction() as transaction:
         await transaction.drop_table(load.table)
         await transaction.create_table(load.table, load.columns, load.key)
 
 
-async def put(store: Store, load: Load, *rows: Sequence[Any]) -> Loaded:
+async def put(store: Store, load: Load, *given: Sequence[Any]) -> Loaded:
     async with store.transaction() as transaction:
-        return await transaction.load(load, frame(load.columns, rows))
+        return await transaction.load(load, frame(load.columns, given))
 
 
-async def rehearse(store: Store, load: Load, *rows: Sequence[Any]) -> Loaded:
+async def rehearse(store: Store, load: Load, *given: Sequence[Any]) -> Loaded:
     async with store.transaction() as transaction:
-        return await transaction.rehearse(load, frame(load.columns, rows))
+        return await transaction.rehearse(load, frame(load.columns, given))
 
 
 async def held(store: Store, load: Load) -> list[tuple[Any, ...]]:
     """What the table holds of the load's columns, by the first of them."""
-    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in load.columns)
-    table = ".".join('"' + part.replace('"', '""') + '"' for part in [load.table])
-    async with store.transaction() as transaction:
-        return await transaction.fetch(f"SELECT {names} FROM {table} ORDER BY 1, 2")
+    return await rows(store, load.table, *(column.name for column in load.columns))
 
 
 def counts(loaded: Loaded) -> tuple[int, int, int, int]:

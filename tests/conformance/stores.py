@@ -44,6 +44,7 @@ class Rig(ABC):
 
     name: ClassVar[str]
     resource: ClassVar[str | None] = None  # the session fixture that it needs
+    relational: ClassVar[bool] = True  # whether it speaks SQL
     callers: ClassVar[Mapping[str, OpenCaller]]  # each begins a transaction of the caller's
     autocommit_callers: ClassVar[Mapping[str, OpenCaller]]  # each has none
     offline_callers: ClassVar[Mapping[str, OpenCaller]]  # synchronous, for a process that never opens its store
@@ -218,6 +219,7 @@ class PostgresRig(Rig):
 class MongoRig(Rig):
     name = "mongo"
     resource = "mongo"
+    relational = False
     callers = MONGO_CALLERS
     autocommit_callers = MONGO_AUTOCOMMIT
     offline_callers = MONGO_OFFLINE

@@ -14,8 +14,9 @@ import polars as pl
 import psycopg
 import pytest
 
-from conformance.loads import FIRST_ROW, PEOPLE, UPSERT, codes, counts, create, frame, held, new_name, put, run
+from conformance.loads import FIRST_ROW, PEOPLE, UPSERT, codes, counts, create, frame, held, new_name, put
 from conformance.stores import PostgresRig
+from conformance.tables import run
 from postgres_server import PostgresServer
 from rowlock.clock import FakeClock
 from rowlock.errors import ImportFault, StoreError, StoreUnavailable

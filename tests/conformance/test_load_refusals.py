@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from conformance.loads import FIRST_ROW, codes, counts, held, new_name, put, run
+from conformance.loads import FIRST_ROW, codes, counts, held, new_name, put
+from conformance.tables import INTEGER, TEXT, collection, or_null, run, unique_text
 from rowlock.errors import ImportFault
 from rowlock.storage.base import Store
 from rowlock.storage.tables import Column, Kind, Load, Mode
@@ -19,10 +20,13 @@ COLUMNS = [Column("id", Kind.INTEGER), Column("age", Kind.INTEGER, nullable=True
 @pytest.fixture
 async def load(store: Store) -> Load:
     table = new_name()
+    fields = {"id": INTEGER, "age": {**INTEGER, "minimum": 18, "description": "grown"}, "mail": or_null(TEXT)}
     await run(
         store,
         f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, age INTEGER NOT NULL CONSTRAINT grown CHECK (age >= 18),"
         " mail TEXT UNIQUE)",
+        *collection(table, fields, key=["id"]),
+        unique_text(table, "mail"),
     )
     return Load(table, COLUMNS, ["id"], Mode.UPSERT)
 
@@ -83,6 +87,7 @@ async def test_too_many_refused_rows_fail_the_load(store: Store, load: Load) -> 
     assert await held(store, load) == []
 
 
+@pytest.mark.relational  # MongoDB has no triggers
 async def test_what_a_trigger_raises_is_the_reason(store: Store, load: Load) -> None:
     if "postgres" in store.url:
         await run(
@@ -126,6 +131,7 @@ async def pets(store: Store, load: Load) -> AsyncIterator[Load]:
     await run(store, f"DROP TABLE {table}")
 
 
+@pytest.mark.relational  # MongoDB has no rules between documents
 @pytest.mark.parametrize("way", MODES)
 async def test_a_row_that_refers_to_nothing_is_refused(store: Store, pets: Load, way: dict[str, Any]) -> None:
     loaded = await put(store, replace(pets, **way), (1, 1, None), (2, 99, None), (3, None, 1))
@@ -134,6 +140,7 @@ async def test_a_row_that_refers_to_nothing_is_refused(store: Store, pets: Load,
     assert [row[0] for row in await held(store, pets)] == [1, 3]
 
 
+@pytest.mark.relational
 @pytest.mark.parametrize("way", MODES)
 async def test_rows_of_one_load_may_refer_to_each_other_in_any_order(
     store: Store, pets: Load, way: dict[str, Any]
@@ -141,6 +148,7 @@ async def test_rows_of_one_load_may_refer_to_each_other_in_any_order(
     assert counts(await put(store, replace(pets, **way), (1, 1, 3), (2, 1, 1), (3, 1, None))) == (3, 0, 0, 0)
 
 
+@pytest.mark.relational
 @pytest.mark.parametrize("way", MODES)
 async def test_a_row_that_refers_to_nothing_is_refused_even_where_the_rule_waits_for_the_commit(
     store: Store, load: Load, way: dict[str, Any]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.loads import DIRECT, FIRST_ROW, INSERT, UPSERT, codes, counts, create, frame, held, new_name, put, run
+from conformance.loads import DIRECT, FIRST_ROW, INSERT, UPSERT, codes, counts, create, frame, held, new_name, put
+from conformance.tables import DECIMAL, FLOAT, INTEGER, collection, or_null, run, unique
 from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.base import Store
 from rowlock.storage.tables import Column, Kind, Load, Mode
@@ -157,7 +158,8 @@ async def test_decimals_are_kept_to_the_last_digit(store: Store) -> None:
 
 async def test_the_columns_own_type_decides_what_is_equal(store: Store) -> None:
     table = new_name()
-    await run(store, f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v NUMERIC(12, 2), f REAL)")
+    made = collection(table, {"id": INTEGER, "v": or_null(DECIMAL), "f": or_null(FLOAT)}, key=["id"])
+    await run(store, f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v NUMERIC(12, 2), f REAL)", *made)
     columns = [Column("id", Kind.INTEGER), Column("v", Kind.DECIMAL), Column("f", Kind.FLOAT)]
     load = Load(table, columns, ["id"], Mode.UPSERT)
     await put(store, load, (1, "10.00", 0.5), (2, "0.5", 2.0))
@@ -207,13 +209,11 @@ async def test_a_key_without_a_unique_index_is_told(store: Store) -> None:
 
 
 async def test_a_unique_index_is_as_good_as_a_primary_key(store: Store) -> None:
-    await run(store, "CREATE UNIQUE INDEX ON people (name)" if "postgres" in store.url else _INDEX)
+    await run(store, "CREATE UNIQUE INDEX names ON people (name)", unique("people", "name"))
     load = replace(UPSERT, key=["name"])
     await put(store, load, ANN, BEN)
     assert counts(await put(store, load, (1, "Ann", "Rome"), (2, "Ben", "Rome"))) == (0, 1, 1, 0)
 
-
-_INDEX = "CREATE UNIQUE INDEX names ON people (name)"
 
 # -- insert and replace ----------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.loads import new_name, run
+from conformance.loads import new_name
 from conformance.stores import SqliteRig
+from conformance.tables import run
 from rowlock.clock import FakeClock
 from rowlock.errors import StoreError
 from rowlock.storage.base import Store

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from conformance.loads import UPSERT, codes, counts, create, frame, held, new_name, put, run
+from conformance.loads import UPSERT, codes, counts, create, frame, held, new_name, put
+from conformance.tables import INTEGER, TEXT, collection, or_null, run
 from rowlock.errors import StoreError
 from rowlock.storage.base import Store
 from rowlock.storage.tables import Change, Column, Kind, Load, Loaded, Mode
@@ -59,7 +60,8 @@ async def test_a_value_of_any_kind_is_found_as_it_was_loaded(
 async def test_a_yes_or_no_that_is_kept_as_text_is_found(store: Store) -> None:
     """COPY writes true; PostgreSQL's text column keeps it so."""
     load = values(Kind.BOOLEAN)
-    await run(store, f"CREATE TABLE {load.table} (id INTEGER PRIMARY KEY, v TEXT)")
+    made = collection(load.table, {"id": INTEGER, "v": or_null(TEXT)}, key=["id"])
+    await run(store, f"CREATE TABLE {load.table} (id INTEGER PRIMARY KEY, v TEXT)", *made)
     await put(store, load, (1, True), (2, False))
     async with store.transaction() as transaction:
         assert await transaction.wipe(load.table, {"v": True}) == 1
