@@ -1,12 +1,322 @@
-"""Claiming, to come."""
+"""Claim: from ready to running, many at once and each by one owner.
+
+    look ─▶ the first jobs in order ─▶ mark them all, each only while it is still as it was seen ─▶ ours
+              ▲                                      │ some were taken by others
+              └──────────────────────────────────────┘ look again for the rest, a few times
+"""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-INDEXES: tuple[Index, ...] = ()
+from pymongo import UpdateMany
+from pymongo.read_concern import ReadConcern
+
+from rowlock.ids import uuid7
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING, json_text
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.limits import Room, count_starts, rooms, take_turns
+from rowlock.storage.mongo.moments import now_of
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import Claimed, Glance, Status, WorkerId
+
+QUEUES = "rowlock_queues"
+
+INDEXES = (
+    Index(QUEUES),
+    Index(JOBS, "ready", (("queue", 1), ("priority", 1), ("seq", 1)), where={"state": READY, "limitKey": ""}),
+    # The jobs with a limit key twice: in order, and key by key, so that none stands in the way of those behind it.
+    Index(JOBS, "ready_keyed", (("queue", 1), ("priority", 1), ("seq", 1)), where={"state": READY, "limitKey": {"$gt": ""}}),
+    Index(
+        JOBS,
+        "ready_of_key",
+        (("queue", 1), ("limitKey", 1), ("priority", 1), ("seq", 1)),
+        where={"state": READY, "limitKey": {"$gt": ""}},
+    ),
+    Index(JOBS, "delayed", (("queue", 1), ("availableAt", 1)), where={"state": DELAYED}),
+)
+
+PROMOTED_AT_MOST = 10_000
+"""How many due jobs one claim takes out of delayed."""
+LOOKS_AT_MOST = 8
+"""How often one claim looks again, where others were faster."""
+KEYS_AT_MOST = 256
+"""How many limit keys with room one claim takes jobs of."""
+
+# What is seen is only where to look: the guarded write decides, and what others have just taken must not be seen.
+_LATEST = ReadConcern("local")
+_KEYED = {"$gt": ""}
+_ORDER = {"priority": 1, "seq": 1}
+_FIELDS = dict.fromkeys(
+    (
+        "seq", "lease", "attempts", "maxAttempts", "deaths", "priority", "type", "companyId", "limitKey", "trace",
+        "payload", "payloadText",
+    ),
+    1,
+)  # fmt: skip
 
 
 class Claiming(Worked):
-    """To come."""
+    """The verbs by which workers get jobs."""
+
+    async def warm(self) -> None:
+        await self._plain(lambda scope: scope.db.command("ping"))
+
+    async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
+        if limit <= 0:
+            return []
+        mine: list[Document] = []
+        for _ in range(LOOKS_AT_MOST):
+            more, again = await self._claim_once(queue, owner, limit - len(mine))
+            mine += more
+            if not again or len(mine) >= limit:
+                break
+        return [_claimed(job) for job in sorted(mine, key=_place)]
+
+    async def glance(self, queues: Sequence[str]) -> list[Glance]:
+        if not queues:
+            return []
+        now = now_of(self.clock)
+        asked = [{"$documents": [{"queue": {"$literal": queue}} for queue in queues]}, *_glance_of(now)]
+
+        async def work(scope: Scope) -> list[Document]:
+            return await (await scope.db.aggregate(asked)).to_list()
+
+        return [_glance(found) for found in await self._plain(work)]
+
+    async def _claim_once(self, queue: str, owner: WorkerId, limit: int) -> tuple[list[Document], bool]:
+        """Some of the first jobs of the queue, and whether to look again since others took the rest."""
+        found = await self._plain(lambda scope: _look(scope, queue, limit))
+        if found.paused:
+            return [], False
+        if found.due:
+            now = found.now
+            await self._plain(lambda scope: _promote(scope, queue, now))
+            found = await self._plain(lambda scope: _look(scope, queue, limit))
+        if any(job["limitKey"] for job in found.first):
+            return await self._claim_keyed(queue, owner, limit, found)
+        mine = await self._plain(lambda scope: _start(scope, owner, found.first, found.now))
+        return mine, len(mine) < len(found.first)
+
+    async def _claim_keyed(
+        self, queue: str, owner: WorkerId, limit: int, look: Look
+    ) -> tuple[list[Document], bool]:
+        """The same where some jobs have a limit key: those with a limit in one transaction, which holds their turns."""
+        chosen, found = await self._plain(lambda scope: _choose(scope, queue, limit, look))
+        limited = [job for job in chosen if _is_limited(job, found)]
+        free = [job for job in chosen if not _is_limited(job, found)]
+        mine = await self._plain(lambda scope: _start(scope, owner, free, look.now))
+        if limited:
+            mine += await self._atomic(lambda scope: _start_limited(scope, owner, limited, look.now))
+        return mine, len(mine) < len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a claim sees first."""
+
+    now: datetime
+    paused: bool
+    due: bool  # some delayed job is
+    first: list[Document]  # of the jobs that are ready, in order
+
+
+async def _look(scope: Scope, queue: str, limit: int) -> Look:
+    """All of it in one round trip."""
+    now = now_of(scope.clock)
+    due = {"queue": queue, "state": DELAYED, "$expr": {"$lte": ["$availableAt", now]}}
+    pipeline: list[Document] = [
+        {"$documents": [{"now": now}]},
+        {"$lookup": {"from": QUEUES, "pipeline": [{"$match": {"_id": queue}}], "as": "paused"}},
+        {"$lookup": {"from": JOBS, "pipeline": [{"$match": due}, {"$limit": 1}, {"$project": {"_id": 1}}], "as": "due"}},
+        {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, "", limit)}},
+        {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, _KEYED, limit)}},
+    ]
+    found = await scope.db.with_options(read_concern=_LATEST).aggregate(pipeline, batchSize=2 * limit + 1)
+    head, *jobs = await found.to_list()
+    return Look(head["now"], bool(head["paused"]), bool(head["due"]), sorted(jobs, key=_place)[:limit])
+
+
+def _first(queue: str, key: Any, limit: int) -> list[Document]:
+    match = {"queue": queue, "state": READY, "limitKey": key}
+    return [{"$match": match}, {"$sort": _ORDER}, {"$limit": limit}, {"$project": _FIELDS}]
+
+
+async def _promote(scope: Scope, queue: str, now: datetime) -> None:
+    """Make delayed jobs ready that are due.
+
+    By priority, not by time: what a bounded promotion leaves behind must not be more urgent than what it takes.
+    """
+    due = {"queue": queue, "state": DELAYED, "availableAt": {"$lte": now}}
+    found = scope[JOBS].find(due, {"_id": 1}).sort(list(_ORDER.items())).limit(PROMOTED_AT_MOST)
+    ids = [job["_id"] async for job in found]
+    guard = {"_id": {"$in": ids}, "state": DELAYED, "availableAt": {"$lte": now}}
+    await scope[JOBS].update_many(guard, {"$set": {"state": READY}})
+
+
+async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
+    """Take these jobs, each only if it is still as it was seen; those that are ours now."""
+    if not jobs:
+        return []
+    claim = uuid7()
+    change = {
+        "$set": {
+            "state": RUNNING,
+            "status": Status.PROCESSING.value,
+            "owner": owner,
+            "claim": claim,
+            "lockedAt": now,
+            "startedAt": now,
+            "updatedAt": now,
+        },
+        "$inc": {"lease": 1, "attempts": 1},
+        "$unset": {"error": "", "queuedAt": ""},
+    }
+    alike: dict[tuple[int, int], list[str]] = defaultdict(list)  # nearly always one group: new jobs
+    for job in jobs:
+        alike[job["lease"], job["attempts"]].append(job["_id"])
+    updates = [
+        UpdateMany({"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}, change)
+        for (lease, attempts), ids in alike.items()
+    ]
+    result = await scope[JOBS].bulk_write(updates, ordered=False, session=scope.session)
+    if result.modified_count == len(jobs):
+        return list(jobs)
+    ids = [job["_id"] for job in jobs]
+    ours = scope[JOBS].find({"_id": {"$in": ids}, "claim": claim}, {"_id": 1}, session=scope.session)
+    got = {job["_id"] async for job in ours}
+    return [job for job in jobs if job["_id"] in got]
+
+
+async def _start_limited(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
+    """The same in a transaction, with the limits of each key looked at again once we are alone with it."""
+    keys = {job["limitKey"] for job in jobs}
+    await take_turns(scope, keys)
+    found = await rooms(scope, keys, now, len(jobs))
+    mine = await _start(scope, owner, _fitting(jobs, found, len(jobs)), now)
+    await count_starts(scope, Counter(job["limitKey"] for job in mine), found, now)
+    return mine
+
+
+async def _choose(scope: Scope, queue: str, limit: int, look: Look) -> tuple[list[Document], dict[str, Room]]:
+    """The first jobs in order that their limits let start: those at the head, or else the first of every key."""
+    found = await rooms(scope, {job["limitKey"] for job in look.first if job["limitKey"]}, look.now, limit)
+    chosen = _fitting(look.first, found, limit)
+    if len(chosen) == len(look.first):
+        return chosen, found
+    heads = await _heads(scope, queue)
+    found = await rooms(scope, heads, look.now, limit)
+    with_room = [key for key in heads if found[key].jobs > 0][:KEYS_AT_MOST]
+    jobs = scope[JOBS].with_options(read_concern=_LATEST)
+    waiting = await (await jobs.aggregate(_first(queue, "", limit))).to_list()
+    for keys, room in _grouped(with_room, found):
+        waiting += await _of_keys(scope, queue, keys, room)
+    return _fitting(sorted(waiting, key=_place), found, limit), found
+
+
+def _fitting(jobs: Iterable[Document], found: dict[str, Room], limit: int) -> list[Document]:
+    """The first of these, in order, that have room."""
+    left = {key: room.jobs for key, room in found.items()}
+    chosen = []
+    for job in jobs:
+        if key := job["limitKey"]:
+            if left.get(key, 0) <= 0:
+                continue
+            left[key] -= 1
+        chosen.append(job)
+        if len(chosen) == limit:
+            break
+    return chosen
+
+
+def _grouped(keys: Sequence[str], found: dict[str, Room]) -> list[tuple[list[str], int]]:
+    """The keys by how much room they have, so that those alike are read together."""
+    alike: dict[int, list[str]] = defaultdict(list)
+    for key in keys:
+        alike[found[key].jobs].append(key)
+    return [(keys, room) for room, keys in alike.items()]
+
+
+async def _heads(scope: Scope, queue: str) -> list[str]:
+    """The limit keys of jobs that are ready, the one whose first job is first, first: key by key, not job by job."""
+    found = await scope[JOBS].with_options(read_concern=_LATEST).aggregate(
+        [
+            {"$match": {"queue": queue, "state": READY, "limitKey": _KEYED}},
+            {"$sort": {"queue": 1, "limitKey": 1, **_ORDER}},
+            {"$group": {"_id": "$limitKey", "priority": {"$first": "$priority"}, "seq": {"$first": "$seq"}}},
+        ],
+        hint="ready_of_key",
+    )
+    return [head["_id"] for head in sorted(await found.to_list(), key=_place)]
+
+
+async def _of_keys(scope: Scope, queue: str, keys: list[str], room: int) -> list[Document]:
+    """The first `room` jobs of each of these keys."""
+    first: list[Document] = [{"$match": {"$expr": {"$eq": ["$limitKey", "$$key"]}}}, *_first(queue, _KEYED, room)]
+    found = await scope.db.with_options(read_concern=_LATEST).aggregate(
+        [
+            {"$documents": [{"key": {"$literal": key}} for key in keys]},
+            {"$lookup": {"from": JOBS, "let": {"key": "$key"}, "pipeline": first, "as": "first"}},
+            {"$unwind": "$first"},
+            {"$replaceRoot": {"newRoot": "$first"}},
+        ]
+    )
+    return await found.to_list()
+
+
+def _is_limited(job: Document, found: dict[str, Room]) -> bool:
+    return bool(job["limitKey"]) and found[job["limitKey"]].limited
+
+
+def _place(job: Document) -> tuple[int, int]:
+    return job["priority"], job["seq"]
+
+
+def _claimed(job: Document) -> Claimed:
+    return Claimed(
+        job["_id"],
+        job["lease"] + 1,
+        job["attempts"] + 1,
+        job["maxAttempts"],
+        job["deaths"],
+        job["priority"],
+        job["type"],
+        json_text(job, "payload") or "{}",
+        job.get("companyId"),
+        job["limitKey"] or None,
+        job.get("trace"),
+    )
+
+
+def _glance_of(now: Any) -> list[Document]:
+    """For each queue named: is it paused, is something ready, when is the next delayed job due?"""
+
+    def first(where: Document) -> list[Document]:
+        match = {**where, "$expr": {"$eq": ["$queue", "$$queue"]}}
+        sort = {"queue": 1, "availableAt": 1} if where["state"] == DELAYED else {"queue": 1, **_ORDER}
+        return [{"$match": match}, {"$sort": sort}, {"$limit": 1}, {"$project": {"_id": 0, "availableAt": 1}}]
+
+    let = {"queue": "$queue"}
+    paused = [{"$match": {"$expr": {"$eq": ["$_id", "$$queue"]}}}]
+    free, keyed = first({"state": READY, "limitKey": ""}), first({"state": READY, "limitKey": _KEYED})
+    return [
+        {"$lookup": {"from": QUEUES, "let": let, "pipeline": paused, "as": "paused"}},
+        {"$lookup": {"from": JOBS, "let": let, "pipeline": free, "as": "ready"}},
+        {"$lookup": {"from": JOBS, "let": let, "pipeline": keyed, "as": "keyed"}},
+        {"$lookup": {"from": JOBS, "let": let, "pipeline": first({"state": DELAYED}), "as": "due"}},
+        {"$set": {"now": now}},
+    ]
+
+
+def _glance(found: Document) -> Glance:
+    if found["paused"]:
+        return Glance(found["queue"], False, None)
+    due_in = None
+    if found["due"]:
+        due_in = max(0.0, (found["due"][0]["availableAt"] - found["now"]).total_seconds())
+    return Glance(found["queue"], bool(found["ready"] or found["keyed"]) or due_in == 0.0, due_in)

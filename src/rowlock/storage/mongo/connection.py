@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -18,6 +18,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import (
     AutoReconnect,
+    BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
     DuplicateKeyError,
@@ -45,6 +46,7 @@ CONNECT_SECONDS = 10.0
 SOCKET_SECONDS = 60.0
 TRIES_AT_MOST = 40
 """How often a transaction is tried that others get in the way of."""
+TRIES_OF_A_KEY = 5
 NAP_SECONDS = (0.002, 0.25)
 """The first and the longest pause between two tries; the real one is up to this long, so that two do not keep step."""
 
@@ -58,6 +60,7 @@ _UNKNOWN = "UnknownTransactionCommitResult"
 _DENIED = frozenset({13, 18})
 _UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 14031})
 _CONFLICT = 112
+_DUPLICATE = 11000
 
 
 class TransactionConflict(StoreUnavailable, PyMongoError):
@@ -99,8 +102,8 @@ def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
 
 def _said(error: Exception) -> str:
     """What an error says, without the documents that it is about, nor the topology that follows the reason."""
-    if isinstance(error, DuplicateKeyError):
-        return "a key is there already"
+    if isinstance(error, PyMongoError) and _is_duplicate(error):
+        return "this id or key is there already"
     text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
     return text[:500] or type(error).__name__
 
@@ -119,19 +122,19 @@ def own_words(url: str) -> Iterator[None]:
 class Scope:
     """Where a piece of work happens: the database, the session of its transaction if it has one, and the time."""
 
-    __slots__ = ("_clock", "db", "session")
+    __slots__ = ("clock", "db", "session")
 
     def __init__(self, db: Database, session: Session | None, clock: Clock) -> None:
         self.db = db
         self.session = session
-        self._clock = clock
+        self.clock = clock
 
     def __getitem__(self, collection: str) -> Collection:
         return self.db[collection]
 
     async def now(self) -> datetime:
         """The time of the clock, or else the server's; that costs a round trip, which "$$NOW" does not."""
-        given = self._clock.now()
+        given = self.clock.now()
         if given is not None:
             return floor(given)
         now: datetime = (await self.db.command("hello"))["localTime"]
@@ -207,25 +210,32 @@ class Link:
 
         The work may run several times: it must change nothing but the store.
         """
-        if not await self.replicated():
-            return await self.plain(work)
+        replicated = await self.replicated()
         with own_words(self.url):
             for attempt in range(TRIES_AT_MOST):
-                async with self.client.start_session() as session:
-                    await begin(session)
-                    try:
+                try:
+                    if not replicated:
+                        return await work(Scope(self.db, None, self._clock))
+                    async with self.session() as session:
                         result = await work(Scope(self.db, session, self._clock))
                         await commit(session)
                         return result
-                    except PyMongoError as error:
-                        await roll_back(session)
-                        if attempt + 1 == TRIES_AT_MOST or not _worth_another_try(error):
-                            raise
-                    except BaseException:
-                        await roll_back(session)
+                except PyMongoError as error:
+                    if not worth_another_try(error, attempt):
                         raise
                 await nap(attempt)
         raise AssertionError("the last try raises")
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """A session in a transaction, which is rolled back at the end of the block unless it was committed."""
+        async with self.client.start_session() as session:
+            await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
+            try:
+                yield session
+            finally:
+                # Shielded: who is cancelled twice must not leave locks behind.
+                await asyncio.shield(_roll_back(session))
 
 
 def is_replicated(hello: Document) -> bool:
@@ -240,10 +250,6 @@ def database(client: Any, name: str) -> Any:
     )
 
 
-async def begin(session: Session) -> None:
-    await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE, read_preference=ReadPreference.PRIMARY)
-
-
 async def commit(session: Session) -> None:
     """Commit, and ask again while the answer is lost: to commit twice is to commit once."""
     for attempt in range(TRIES_AT_MOST):
@@ -256,7 +262,7 @@ async def commit(session: Session) -> None:
         await nap(attempt)
 
 
-async def roll_back(session: Session) -> None:
+async def _roll_back(session: Session) -> None:
     """End a transaction that was not committed; the server ends by itself what it cannot be told about."""
     if session.in_transaction:
         await session.abort_transaction()
@@ -267,6 +273,17 @@ async def nap(attempt: int) -> None:
     await asyncio.sleep(random.uniform(0, min(longest, first * 2**attempt)))  # noqa: S311 - not a secret
 
 
-def _worth_another_try(error: PyMongoError) -> bool:
-    # A key that another transaction has just taken: the next try sees it.
-    return error.has_error_label(_TRANSIENT) or isinstance(error, DuplicateKeyError)
+def worth_another_try(error: PyMongoError, attempt: int) -> bool:
+    """Whether a transaction that ended like this, after so many others, is to be tried again."""
+    if attempt + 1 >= TRIES_AT_MOST:
+        return False
+    if error.has_error_label(_TRANSIENT):
+        return True
+    # A key that another transaction has just taken: the next try sees it. If not, the id itself is there already.
+    return attempt + 1 < TRIES_OF_A_KEY and _is_duplicate(error)
+
+
+def _is_duplicate(error: PyMongoError) -> bool:
+    if isinstance(error, BulkWriteError):
+        return any(one.get("code") == _DUPLICATE for one in (error.details or {}).get("writeErrors", ()))
+    return isinstance(error, DuplicateKeyError)

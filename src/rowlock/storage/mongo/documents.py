@@ -42,6 +42,7 @@ def job_document(job: NewJob, seq: int, now: datetime) -> Document:
         "queue": job.queue,
         "status": Status.QUEUED.value,
         "state": DELAYED if available_at > now else READY,
+        "limitKey": job.limit_key or "",  # "": none
         "priority": job.priority,
         "attempts": 0,
         "maxAttempts": job.max_attempts,
@@ -54,8 +55,6 @@ def job_document(job: NewJob, seq: int, now: datetime) -> Document:
     }
     if job.company_id is not None:
         document["companyId"] = job.company_id
-    if job.limit_key:
-        document["limitKey"] = job.limit_key
     if job.trace is not None:
         document["trace"] = job.trace
     if job.unique is not None:
@@ -91,15 +90,15 @@ def job_record(document: Document, seen_at: datetime | None = None) -> JobRecord
         updated_at=updated_at or document["updatedAt"],
         locked_at=locked_at,
         lock_owner=find("owner") if running else None,
-        started_at=find("startedAt"),
+        started_at=find("lockedAt" if running else "startedAt"),
         finished_at=find("finishedAt"),
         progress=find("progress") if running else None,
         message=find("message") if running else None,
         cancel_requested=running and bool(find("cancelRequested")),
         result=json_text(document, "result"),
-        error=find("error"),
+        error=None if running else find("error"),
         company_id=find("companyId"),
-        limit_key=find("limitKey"),
+        limit_key=find("limitKey") or None,
         unique_key=find("uniqueKey"),
         trace=find("trace"),
     )

@@ -1,12 +1,148 @@
-"""Limiting, to come."""
+"""Limits: how many jobs of a key may run at once, how many may start in a window, and which keys rest.
+
+    rowlock_limits      {_id: name, concurrency, rate, perMs}
+    rowlock_limit_keys  {_id: key, turn, starts: [date, …], pausedUntil}
+
+Whoever starts jobs of a key that has a limit takes a turn at its document in the transaction of the claim: of two at
+once one is turned away, and looks again.
+"""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-INDEXES: tuple[Index, ...] = ()
+from pymongo import ReplaceOne, UpdateOne
+
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import JOBS, RUNNING
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.moments import after, millis
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import Limit
+
+LIMITS = "rowlock_limits"
+LIMIT_KEYS = "rowlock_limit_keys"
+
+INDEXES = (
+    Index(LIMITS),
+    Index(LIMIT_KEYS),
+    Index(JOBS, "running_of_key", (("limitKey", 1),), where={"state": RUNNING, "limitKey": {"$gt": ""}}),
+)
+
+KEPT_SECONDS = 24 * 3600.0
+"""How long a key is remembered that nobody uses; no window is longer."""
 
 
 class Limiting(Worked):
-    """To come."""
+    """The verbs that set limits."""
+
+    async def define_limits(self, limits: Sequence[Limit]) -> None:
+        documents = [
+            {
+                "_id": limit.name,
+                "concurrency": limit.concurrency,
+                "rate": limit.rate,
+                "perMs": millis(limit.per_seconds),
+            }
+            for limit in limits
+        ]
+        replaced = [ReplaceOne({"_id": document["_id"]}, document, upsert=True) for document in documents]
+        if replaced:
+            await self._plain(lambda scope: scope[LIMITS].bulk_write(replaced))
+
+    async def pause_key(self, key: str, seconds: float) -> None:
+        async def work(scope: Scope) -> None:
+            until = after(await scope.now(), seconds)
+            await scope[LIMIT_KEYS].update_one({"_id": key}, {"$max": {"pausedUntil": until}}, upsert=True)
+
+        await self._plain(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many more jobs of a key may start now."""
+
+    jobs: int
+    limited: bool  # so that a turn is needed to start any
+    window_start: datetime | None = None  # of its rate
+
+
+async def rooms(scope: Scope, keys: Iterable[str], now: datetime, at_most: int) -> dict[str, Room]:
+    """For each key, how many may start, up to `at_most`."""
+    wanted = set(keys)
+    named = {key: key.partition(":")[0] for key in wanted}
+    names = set(named.values())
+    session = scope.session
+    limits = {one["_id"]: one async for one in scope[LIMITS].find({"_id": {"$in": list(names)}}, session=session)}
+    known = {
+        one["_id"]: one
+        async for one in scope[LIMIT_KEYS].find({"_id": {"$in": list(wanted | names)}}, session=session)
+    }
+    counted = [key for key, name in named.items() if _has(limits, name, "concurrency")]
+    running = await _running(scope, counted) if counted else {}
+    return {
+        key: _room(key, name, limits.get(name, {}), known, running.get(key, 0), now, at_most)
+        for key, name in named.items()
+    }
+
+
+async def take_turns(scope: Scope, keys: Iterable[str]) -> None:
+    """Be the only one who starts jobs of these keys, until the end of the transaction."""
+    turns = [UpdateOne({"_id": key}, {"$inc": {"turn": 1}}, upsert=True) for key in sorted(keys)]
+    if turns:
+        await scope[LIMIT_KEYS].bulk_write(turns, session=scope.session)
+
+
+async def count_starts(scope: Scope, started: Mapping[str, int], rooms: Mapping[str, Room], now: datetime) -> None:
+    """Remember the starts of keys that have a rate, and forget those that no window can reach any more."""
+    updates = []
+    for key, number in started.items():
+        window_start = rooms[key].window_start
+        if window_start is not None and number:
+            kept = {"$filter": {"input": {"$ifNull": ["$starts", []]}, "cond": {"$gt": ["$$this", window_start]}}}
+            updates.append(UpdateOne({"_id": key}, [{"$set": {"starts": {"$concatArrays": [kept, [now] * number]}}}]))
+    if updates:
+        await scope[LIMIT_KEYS].bulk_write(updates, session=scope.session)
+
+
+async def forget(scope: Scope, now: datetime) -> None:
+    """Let go of the keys that rest no longer, and whose starts no window can reach."""
+    old = after(now, -KEPT_SECONDS)
+    resting, started = {"pausedUntil": {"$gt": now}}, {"starts": {"$gt": old}}
+    await scope[LIMIT_KEYS].delete_many({"$nor": [resting, started]}, session=scope.session)
+
+
+def _room(
+    key: str, name: str, limit: Document, known: Mapping[str, Document], running: int, now: datetime, at_most: int
+) -> Room:
+    concurrency, rate = limit.get("concurrency"), limit.get("rate")
+    limited = concurrency is not None or rate is not None
+    window_start = None if rate is None else now - timedelta(milliseconds=limit["perMs"])
+    for one in {key, name}:
+        until = known.get(one, {}).get("pausedUntil")
+        if until is not None and until > now:
+            return Room(0, limited, window_start)
+    left = at_most
+    if concurrency is not None:
+        left = min(left, concurrency - running)
+    if rate is not None and window_start is not None:
+        starts = known.get(key, {}).get("starts", ())
+        left = min(left, rate - sum(start > window_start for start in starts))
+    return Room(max(0, left), limited, window_start)
+
+
+def _has(limits: Mapping[str, Document], name: str, field: str) -> bool:
+    return limits.get(name, {}).get(field) is not None
+
+
+async def _running(scope: Scope, keys: list[str]) -> dict[str, int]:
+    found = await scope[JOBS].aggregate(
+        [
+            {"$match": {"state": RUNNING, "limitKey": {"$in": keys, "$gt": ""}}},
+            {"$group": {"_id": "$limitKey", "jobs": {"$sum": 1}}},
+        ],
+        session=scope.session,
+    )
+    return {one["_id"]: one["jobs"] async for one in found}

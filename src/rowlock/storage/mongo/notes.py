@@ -44,6 +44,13 @@ class Tally(defaultdict[tuple[str, str], Change]):
     def __init__(self) -> None:
         super().__init__(Change)
 
+    def add(self, other: Tally) -> None:
+        for kind, change in other.items():
+            mine = self[kind]
+            for name in NUMBERS:
+                setattr(mine, name, getattr(mine, name) + getattr(change, name))
+            mine.rings |= change.rings
+
     def notes(self, now: datetime) -> list[Document]:
         return [
             {"at": now, "queue": queue, "type": type, **_told(change)} for (queue, type), change in self.items() if change
@@ -52,6 +59,13 @@ class Tally(defaultdict[tuple[str, str], Change]):
     async def write(self, scope: Scope, now: datetime) -> None:
         if notes := self.notes(now):
             await scope[NOTES].insert_many(notes, session=scope.session)
+
+
+async def ring(scope: Scope, queue: str) -> None:
+    """Tell those who listen that this queue may have work."""
+    tally = Tally()
+    tally[queue, ""].rings = True
+    await tally.write(scope, await scope.now())
 
 
 def _told(change: Change) -> Document:

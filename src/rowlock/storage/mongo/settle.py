@@ -1,12 +1,226 @@
-"""Settling, to come."""
+"""Settle: the end of an attempt, by its owner or by the rescue of a lease that ran out."""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-INDEXES: tuple[Index, ...] = ()
+from pymongo import UpdateOne
+
+from rowlock.ids import uuid7
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING, json_fields, json_text, storable
+from rowlock.storage.mongo.enqueue import KEYS
+from rowlock.storage.mongo.failures import FAILURES, failure_document
+from rowlock.storage.mongo.moments import after, now_of
+from rowlock.storage.mongo.notes import Tally
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.mongo.workers import WORKERS
+from rowlock.storage.records import Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
+
+_GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
+_FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
+_DEATHS = (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
+_STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
+
+_SEEN = dict.fromkeys(
+    ("lease", "attempts", "deaths", "cancelRequested", "uniqueKey", "releasesKey", "type", "queue", "companyId", "maxAttempts"),
+    1,
+)
+_RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "progress", "message", "cancelRequested"), "")
 
 
 class Settling(Worked):
-    """To come."""
+    """The verbs that end attempts."""
+
+    async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+        return await self._atomic(lambda scope: settle(scope, owner, settlements)) if settlements else []
+
+    async def rescue(
+        self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
+    ) -> list[Rescued]:
+        expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}))
+        if not expired:
+            return []  # by far the most
+        return await self._atomic(lambda scope: _rescue(scope, limit, delay_seconds, redact))
+
+
+async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
+    """End these attempts; the jobs whose lease was lost stay as they are and are returned."""
+    tally = Tally()
+    lost, now = await _settle(scope, owner, settlements, tally)
+    if now is not None:
+        await tally.write(scope, now)
+    return lost
+
+
+async def _settle(
+    scope: Scope, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
+) -> tuple[list[JobId], datetime | None]:
+    now: datetime | None = None
+    running: dict[JobId, Document] = {}
+    async for job in await scope[JOBS].aggregate(
+        [
+            {"$match": {"_id": {"$in": [end.job_id for end in settlements]}, "state": RUNNING, "owner": owner}},
+            {"$project": {**_SEEN, "now": now_of(scope.clock)}},
+        ],
+        session=scope.session,
+    ):
+        running[job["_id"]] = job
+        now = job["now"]
+    lost: list[JobId] = []
+    ended: list[tuple[Document, Settlement]] = []
+    for end in settlements:
+        job = running.get(end.job_id)
+        if job is None or job["lease"] != end.lease:
+            lost.append(end.job_id)
+        else:
+            ended.append((running.pop(end.job_id), end))  # said twice: the first ends the lease
+    # In a transaction whoever changes one of these jobs at the same time is in the way, and all of it is done again.
+    together = [ended] if scope.session is not None else [[one] for one in ended]
+    for some in together:
+        if some and now is not None:
+            changes = Tally()
+            if await _place(scope, now, owner, some, changes):
+                tally.add(changes)
+            else:
+                lost += [end.job_id for _, end in some]
+    return lost, now
+
+
+async def _place(
+    scope: Scope, now: datetime, owner: WorkerId, ended: Sequence[tuple[Document, Settlement]], tally: Tally
+) -> bool:
+    """Put each job whose attempt has ended where its outcome says; False, and nothing else, if its lease is lost."""
+    updates, failures, keys = [], [], []
+    for job, end in ended:
+        outcome = Outcome(end.outcome)
+        change = tally[end.queue, end.type]
+        change.failures += outcome in _FAILURES
+        attempts = job["attempts"] - (outcome in _GIVEN_BACK)
+        deaths = job["deaths"] + (outcome in _DEATHS)
+        if outcome is Outcome.FATAL:
+            outcome = Outcome.FAILED
+        elif job.get("cancelRequested") and outcome > Outcome.CANCELLED:
+            outcome = Outcome.CANCELLED  # whoever asked must not see it run again
+        if outcome not in _GIVEN_BACK:  # else the time is nobody's: no end that is counted has it
+            change.seconds += end.seconds
+        reason = storable(end.error)
+        if end.failure is not None:
+            final = outcome is Outcome.FAILED
+            failures.append(failure_document(end.failure, job, attempts, final, reason or "", now))
+        fields: Document = {"attempts": attempts, "deaths": deaths, "updatedAt": now}
+        gone: Document = dict(_RUNNING_ONLY)
+        if outcome <= Outcome.CANCELLED:
+            change.alive -= 1
+            change.succeeded += outcome is Outcome.SUCCEEDED
+            change.failed += outcome is Outcome.FAILED
+            change.cancelled += outcome is Outcome.CANCELLED
+            fields |= {
+                "state": FINISHED,
+                "status": _STATUS[outcome].value,
+                "startedAt": after(now, -end.seconds),
+                "finishedAt": now,
+            }
+            if end.result is not None:
+                fields |= json_fields("result", end.result)
+            if job.get("releasesKey"):
+                keys.append({"_id": job["uniqueKey"], "jobId": job["_id"]})
+        else:
+            available_at = after(now, max(0.0, end.delay_seconds))
+            change.retries += outcome is Outcome.RETRY
+            change.rings = True
+            fields |= {
+                "state": DELAYED if available_at > now else READY,
+                "status": Status.QUEUED.value,
+                "availableAt": available_at,
+                "queuedAt": now,
+            }
+            gone["startedAt"] = ""
+        if reason is not None:
+            fields["error"] = reason
+        updates.append(UpdateOne(_guard(job, owner), {"$set": fields, "$unset": gone}))
+    result = await scope[JOBS].bulk_write(updates, ordered=False, session=scope.session)
+    if result.matched_count < len(updates):
+        return False
+    if failures:
+        await scope[FAILURES].insert_many(failures, session=scope.session)
+    if keys:
+        await scope[KEYS].delete_many({"$or": keys}, session=scope.session)
+    return True
+
+
+def _guard(job: Document, owner: WorkerId) -> Document:
+    """The guard of every ending: this job, this lease, this owner."""
+    return {"_id": job["_id"], "state": RUNNING, "lease": job["lease"], "owner": owner}
+
+
+async def _rescue(
+    scope: Scope, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
+) -> list[Rescued]:
+    """End the attempts whose lease ran out, each as its lost owner would have had to."""
+    rescued = []
+    tally = Tally()
+    by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
+    expired = await _expired(scope, limit, {**_SEEN, "owner": 1, "lockedAt": 1, "payload": 1, "payloadText": 1, "now": 1})
+    for job in expired:
+        queue, type, owner, attempts = job["queue"], job["type"], job["owner"], job["attempts"]
+        tally[queue, type].rescues += 1
+        cancelled = bool(job.get("cancelRequested"))
+        if cancelled:
+            outcome = Outcome.CANCELLED
+        elif attempts >= job["maxAttempts"]:
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.RETRY
+        payload = json_text(job, "payload") or "{}"
+        by_owner[owner].append(
+            Settlement(
+                job["_id"],
+                job["lease"],
+                outcome,
+                seconds=(job["now"] - job["lockedAt"]).total_seconds(),
+                delay_seconds=delay_seconds.get(queue, 0.0),
+                error=f"the lease ran out: its worker {owner} was not seen any more",
+                type=type,
+                queue=queue,
+                failure=None if cancelled else Failed(uuid7(), redact(payload), None),
+            )
+        )
+        status = _STATUS.get(outcome, Status.QUEUED)
+        rescued.append(Rescued(job["_id"], type, queue, owner, attempts, job["maxAttempts"], status))
+    if not rescued:
+        return []
+    # Meet their beats: of a rescue and a beat at the same time, one must come first.
+    await scope[WORKERS].update_many(
+        {"_id": {"$in": list(by_owner)}}, {"$inc": {"rescues": 1}}, session=scope.session
+    )
+    for owner, settlements in by_owner.items():
+        await _settle(scope, owner, settlements, tally)
+    for change in tally.values():
+        change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and how long the handler ran is not known
+    await tally.write(scope, expired[0]["now"])
+    return rescued
+
+
+async def _expired(scope: Scope, limit: int, fields: Document) -> list[Document]:
+    """Running jobs whose owner was not seen, and whose claim is older, than their visibility timeout allows."""
+    now: Any = now_of(scope.clock)
+    late: Document = {"$lt": [{"$add": ["$lockedAt", "$visibilityMs"]}, now]}
+    seen: Document = {"$ifNull": [{"$first": "$worker.seenAt"}, "$lockedAt"]}
+    found = await scope[JOBS].aggregate(
+        [
+            {"$match": {"state": RUNNING, "$expr": late}},
+            {"$lookup": {"from": WORKERS, "localField": "owner", "foreignField": "_id", "as": "worker"}},
+            {"$match": {"$expr": {"$lt": [{"$add": [seen, "$visibilityMs"]}, now]}}},
+            {"$sort": {"seq": 1}},
+            {"$limit": limit},
+            {"$set": {"now": now}},
+            {"$project": fields},
+        ],
+        session=scope.session,
+        hint="running",
+    )
+    return await found.to_list()

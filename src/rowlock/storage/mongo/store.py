@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -10,19 +9,22 @@ from typing import TypeVar
 
 from rowlock.clock import Clock
 from rowlock.errors import StoreError
+from rowlock.storage.base import Wake
 from rowlock.storage.mongo import schema
 from rowlock.storage.mongo.access import Access
 from rowlock.storage.mongo.alerts import Alerts
 from rowlock.storage.mongo.calling import Calling
 from rowlock.storage.mongo.changes import Changing
 from rowlock.storage.mongo.claim import Claiming
-from rowlock.storage.mongo.connection import POOL_CONNECTIONS, Link, Scope, Work, begin, commit, own_words, roll_back
+from rowlock.storage.mongo.connection import POOL_CONNECTIONS, Link, Scope, Work, commit, own_words
 from rowlock.storage.mongo.enqueue import Producing
 from rowlock.storage.mongo.failures import Failures
 from rowlock.storage.mongo.importing import Importing
 from rowlock.storage.mongo.limits import Limiting
+from rowlock.storage.mongo.listen import listen
 from rowlock.storage.mongo.listing import Listing
 from rowlock.storage.mongo.locks import Locks
+from rowlock.storage.mongo.notes import ring
 from rowlock.storage.mongo.operate import Operators
 from rowlock.storage.mongo.retain import Retention
 from rowlock.storage.mongo.schedules import Schedules
@@ -59,6 +61,7 @@ class MongoStore(
     def __init__(self, url: str, clock: Clock, *, connections: int = POOL_CONNECTIONS) -> None:
         self._link = Link(url, clock, connections)
         self.url = self._link.url
+        self._database = self._link.database
         self.clock = clock
 
     # -- life of the store ---------------------------------------------------------------------
@@ -99,18 +102,22 @@ class MongoStore(
                 f"MongoDB at {self.url} is a single server without a replica set, which has no transactions: "
                 "start it with --replSet and run rs.initiate() once"
             )
-        async with self._link.client.start_session() as session:
-            with own_words(self.url):
-                await begin(session)
+        async with self._link.session() as session:
             transaction = MongoTransaction(Scope(self._link.db, session, self.clock), self.url, looks=looks)
             try:
                 yield transaction
-                with own_words(self.url):
-                    await commit(session)
             finally:
                 transaction.end()
-                # Shielded: who is cancelled twice must not leave locks behind.
-                await asyncio.shield(roll_back(session))
+            with own_words(self.url):
+                await commit(session)
+
+    # -- wake-ups ----------------------------------------------------------------------------------
+
+    async def wake(self, queue: str) -> None:
+        await self._plain(lambda scope: ring(scope, queue))
+
+    async def listen(self, wake: Wake) -> None:
+        await listen(self._link, wake)
 
     # -- within ------------------------------------------------------------------------------------
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rowlock.errors import StoreError
 from rowlock.storage.mongo.connection import Document, Scope, Session, Work, own_words
+from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.importing import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
+from rowlock.storage.mongo.settle import settle
+from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 
 T = TypeVar("T")
 
@@ -36,6 +40,12 @@ class MongoTransaction(ImportingTransaction, Loading):
         if "cursor" in answer:
             return await self._run(lambda scope: _rest(scope, answer["cursor"]))
         return list(answer["values"]) if "values" in answer else [answer]
+
+    async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
+        return not await self._run(lambda scope: settle(scope, owner, [settlement]))
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        return await self._run(lambda scope: add(scope, jobs))
 
     async def _command(self, query: Any, args: tuple[Any, ...]) -> Document:
         if not isinstance(query, dict) or not query or args:

@@ -1,12 +1,88 @@
-"""Working, to come."""
+"""Workers: who is there, which leases they hold, and how far their jobs are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pymongo import UpdateOne
+
+from rowlock.storage.mongo.connection import Scope
+from rowlock.storage.mongo.documents import JOBS, RUNNING, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import Held, JobId, Progress, Worker, WorkerId
 
-INDEXES: tuple[Index, ...] = ()
+WORKERS = "rowlock_workers"
+
+INDEXES = (
+    Index(WORKERS),
+    Index(JOBS, "running", (("owner", 1),), where={"state": RUNNING}),
+)
+
+_HELD = dict.fromkeys(("lease", "owner", "attempts", "maxAttempts", "deaths", "cancelRequested", "type", "queue"), 1)
 
 
 class Working(Worked):
-    """To come."""
+    """The verbs by which workers live."""
+
+    async def beat(self, workers: Sequence[Worker]) -> list[Held]:
+        async def work(scope: Scope) -> list[Held]:
+            now = await scope.now()
+            beats = [
+                UpdateOne(
+                    {"_id": worker.id},
+                    {
+                        "$set": {"name": worker.name, "queues": list(worker.queues), "seenAt": now},
+                        "$setOnInsert": {"startedAt": now},
+                    },
+                    upsert=True,
+                )
+                for worker in sorted(workers, key=lambda worker: worker.id)
+            ]
+            await scope[WORKERS].bulk_write(beats)
+            return await _held(scope, [worker.id for worker in workers])
+
+        return await self._plain(work) if workers else []
+
+    async def retire(self, owner: WorkerId) -> None:
+        await self._plain(lambda scope: scope[WORKERS].delete_one({"_id": owner}))
+
+    async def held(self, owner: WorkerId) -> list[Held]:
+        return await self._plain(lambda scope: _held(scope, [owner]))
+
+    async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
+        async def work(scope: Scope) -> list[JobId]:
+            now = await scope.now()
+            updates = [
+                UpdateOne(
+                    {"_id": report.job_id, "state": RUNNING, "lease": report.lease, "owner": owner},
+                    {"$set": {"progress": report.percent, "message": storable(report.message), "updatedAt": now}},
+                )
+                for report in reports
+            ]
+            result = await scope[JOBS].bulk_write(updates)
+            if result.matched_count == len(reports):
+                return []
+            known = {(held.job_id, held.lease) for held in await _held(scope, [owner])}
+            return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
+
+        return await self._plain(work) if reports else []
+
+
+async def _held(scope: Scope, owners: Sequence[WorkerId]) -> list[Held]:
+    found = scope[JOBS].find({"state": RUNNING, "owner": {"$in": list(owners)}}, {**_HELD, "seq": 1})
+    jobs = sorted(await found.to_list(), key=lambda job: job["seq"])
+    return [
+        Held(
+            job["_id"],
+            job["lease"],
+            job["owner"],
+            job["attempts"],
+            job["maxAttempts"],
+            job["deaths"],
+            bool(job.get("cancelRequested")),
+            job["type"],
+            job["queue"],
+        )
+        for job in jobs
+    ]
