@@ -1,12 +1,90 @@
-"""Alerts, and the numbers that workers add to."""
+"""Alerts, notices of deaths, and the numbers that workers add to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+
+from pymongo import UpdateOne
+from pymongo.errors import DuplicateKeyError
+
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.failures import FAILURES
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
+from rowlock.storage.reliability import Deaths, Measure
 
-INDEXES: tuple[Index, ...] = ()
+ALERTS = "rowlock_alerts"
+MEASURES = "rowlock_measures"
+NAMED_AT_MOST = 3
+"""How many jobs a message names."""
+
+INDEXES: tuple[Index, ...] = (Index(ALERTS), Index(MEASURES))
 
 
 class Alerts(Worked):
-    """Alerts, and the numbers that workers add to."""
+    """Said once, counted by all."""
+
+    async def raise_alert(self, name: str) -> bool:
+        async def add(scope: Scope) -> bool:
+            try:
+                await scope[ALERTS].insert_one({"_id": name, "since": await scope.now()})
+            except DuplicateKeyError:
+                return False
+            return True
+
+        return await self._plain(add)
+
+    async def clear_alert(self, name: str) -> datetime | None:
+        gone = await self._plain(lambda scope: scope[ALERTS].find_one_and_delete({"_id": name}))
+        return None if gone is None else gone["since"]
+
+    async def unsaid_deaths(self) -> bool:
+        found = await self._plain(lambda scope: scope[FAILURES].find_one({"unsaid": True}, {"_id": 1}))
+        return found is not None
+
+    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
+        return await self._atomic(lambda scope: _say_deaths(scope, notice_id, limit))
+
+    async def add_measures(self, measures: Mapping[Measure, float]) -> None:
+        if not measures:
+            return
+        # In one order, so that of two who add at once one waits for the other at the first.
+        writes = [
+            UpdateOne({"_id": measure._asdict()}, {"$inc": {"value": float(number)}}, upsert=True)
+            for measure, number in sorted(measures.items())
+        ]
+        await self._atomic(lambda scope: scope[MEASURES].bulk_write(writes, session=scope.session))
+
+    async def measures(self) -> dict[Measure, float]:
+        found = await self._plain(lambda scope: scope[MEASURES].find().sort("_id", 1).to_list())
+        return {Measure(**one["_id"]): one["value"] for one in found}
+
+
+async def _say_deaths(scope: Scope, notice_id: str, limit: int) -> list[Deaths]:
+    failures = scope[FAILURES]
+    if limit > 0:
+        unsaid = failures.find({"unsaid": True}, {"_id": 1}, session=scope.session)
+        first = await unsaid.sort([("firstFailedAt", 1), ("_id", 1)]).limit(limit).to_list()
+        said = {"$set": {"noticeId": notice_id}, "$unset": {"unsaid": ""}}
+        await failures.update_many({"_id": {"$in": [one["_id"] for one in first]}}, said, session=scope.session)
+    shown = dict.fromkeys(("jobName", "queueName", "firstFailedAt", "attempts", "jobId", "failedReason"), 1)
+    found = failures.find({"noticeId": notice_id}, shown, session=scope.session)
+    by_kind: dict[tuple[str, str], list[Document]] = {}
+    async for one in found.sort([("firstFailedAt", -1), ("_id", -1)]):
+        by_kind.setdefault((one["jobName"], one["queueName"]), []).append(one)
+    kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
+    return [_deaths(kind, by_kind[kind]) for kind in kinds]
+
+
+def _deaths(kind: tuple[str, str], last_first: list[Document]) -> Deaths:
+    return Deaths(
+        job_name=kind[0],
+        queue_name=kind[1],
+        count=len(last_first),
+        first_at=last_first[-1]["firstFailedAt"],
+        last_at=last_first[0]["firstFailedAt"],
+        attempts=max(one["attempts"] for one in last_first),
+        job_ids=tuple(one["jobId"] for one in last_first[:NAMED_AT_MOST]),
+        reason=last_first[0]["failedReason"],
+    )

@@ -1,12 +1,76 @@
-"""Jobs that changed lately, for those who watch, and workers."""
+"""Jobs that changed lately, for those who watch: each is found once, as it is, in one state of the store."""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+from datetime import datetime
 
-INDEXES: tuple[Index, ...] = ()
+from rowlock.storage.access import Changes, JobChange
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.moments import MILLISECOND, floor
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import Status
+
+INDEXES: tuple[Index, ...] = (
+    # Those that wait again: they are few. The others that wait have not changed since they were created.
+    Index(JOBS, "again", (("queuedAt", 1), ("seq", 1)), where={"queuedAt": {"$exists": True}}),
+)
+
+_WAITING = {"$in": [READY, DELAYED]}
+_FINAL = [status.value for status in Status if status.final]
+_SHOWN = dict.fromkeys(
+    (
+        "seq", "type", "queue", "status", "state", "attempts", "maxAttempts", "lease", "progress", "message", "error",
+        "companyId", "updatedAt",
+    ),
+    1,
+)  # fmt: skip
 
 
 class Changing(Worked):
-    """Jobs that changed lately, for those who watch, and workers."""
+    """What listeners are told of."""
+
+    async def changes(self, since: datetime, limit: int) -> Changes:
+        return await self._atomic(lambda scope: _changes(scope, since, max(limit, 0)))
+
+
+async def _changes(scope: Scope, since: datetime, limit: int) -> Changes:
+    first = floor(since)
+    if first < since:
+        first += MILLISECOND  # the first moment that MongoDB knows which is not before it
+    found: list[Document] = []
+    for where, order in _places(first):
+        jobs = scope[JOBS].find(where, _SHOWN, session=scope.session)
+        found += await jobs.sort(order).limit(limit + 1).to_list()
+    found.sort(key=lambda job: (job["updatedAt"], job["seq"]))
+    return Changes([_change(job) for job in found[:limit]], len(found) > limit, await scope.now())
+
+
+def _places(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
+    """Where a job that changed can be, and the order in which it did, as the index of each place has it."""
+    lately = {"$gte": since}
+    return [
+        ({"status": {"$in": _FINAL}, "state": FINISHED, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
+        ({"owner": {"$gt": ""}, "state": RUNNING, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
+        ({"queuedAt": lately, "state": _WAITING}, [("queuedAt", 1), ("seq", 1)]),
+        ({"createdAt": lately, "state": _WAITING, "queuedAt": None}, [("createdAt", 1), ("seq", 1)]),
+    ]
+
+
+def _change(job: Document) -> JobChange:
+    running = job["state"] == RUNNING
+    return JobChange(
+        id=job["_id"],
+        type=job["type"],
+        queue=job["queue"],
+        status=Status(job["status"]),
+        attempts=job["attempts"],
+        max_attempts=job["maxAttempts"],
+        lease=job["lease"],
+        progress=job.get("progress") if running else None,
+        message=job.get("message") if running else None,
+        error=job.get("error"),
+        company_id=job.get("companyId"),
+        changed_at=job["updatedAt"],
+    )

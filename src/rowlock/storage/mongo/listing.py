@@ -1,12 +1,121 @@
-"""Jobs by filter, newest first."""
+"""Jobs by filter, newest first, and how many there are."""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+import re
+from datetime import datetime
 
-INDEXES: tuple[Index, ...] = ()
+from rowlock.ids import is_uuid
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING, job_record
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.tally import queues_known
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.mongo.workers import WORKERS
+from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
+
+NEWEST_FIRST = (("createdAt", -1), ("seq", -1))
+
+# Those of jobs that are over cost nothing until then, and those of the others are the claim's.
+INDEXES: tuple[Index, ...] = (
+    Index(JOBS, "in_time", NEWEST_FIRST),
+    Index(JOBS, "of_company", (("companyId", 1), *NEWEST_FIRST), where={"companyId": {"$exists": True}}),
+    Index(JOBS, "over", (("status", 1), *NEWEST_FIRST), where={"state": FINISHED}),
+)
 
 
 class Listing(Worked):
-    """Jobs by filter, newest first."""
+    """What operators look at."""
+
+    async def get(self, job_id: JobId) -> JobRecord | None:
+        if not is_uuid(job_id):
+            return None
+
+        async def find(scope: Scope) -> JobRecord | None:
+            found = await scope[JOBS].find_one({"_id": job_id.lower()})
+            return (await records(scope, [found]))[0] if found else None
+
+        return await self._plain(find)
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        # The cursor is the id of the last one seen: its seq would tell how many jobs others have.
+        if cursor is not None and not is_uuid(cursor):
+            raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: leave it out to start anew")
+
+        async def look(scope: Scope) -> Page:
+            asked = await matching(scope, where)
+            if cursor is not None:
+                after = await _after(scope, cursor.lower())
+                if after is None:
+                    return Page([], None)
+                asked = {"$and": [asked, after]}
+            wanted = max(limit, 0)
+            found = await scope[JOBS].find(asked).sort(list(NEWEST_FIRST)).limit(wanted + 1).to_list()
+            jobs = await records(scope, found[:wanted])
+            return Page(jobs, jobs[-1].id if len(found) > wanted and jobs else None)
+
+        return await self._plain(look)
+
+    async def count(self, where: JobFilter, at_most: int) -> int:
+        if at_most <= 0:
+            return 0
+
+        async def count(scope: Scope) -> int:
+            return await scope[JOBS].count_documents(await matching(scope, where), limit=at_most)
+
+        return await self._plain(count)
+
+
+async def records(scope: Scope, found: list[Document]) -> list[JobRecord]:
+    """Whole documents as records; those of running jobs need to know when their workers were seen last."""
+    owners = list({job["owner"] for job in found if job["state"] == RUNNING})
+    seen: dict[str, datetime] = {}
+    if owners:
+        workers = scope[WORKERS].find({"_id": {"$in": owners}}, {"seenAt": 1}, session=scope.session)
+        seen = {worker["_id"]: worker["seenAt"] async for worker in workers}
+    return [job_record(job, seen.get(job.get("owner", ""))) for job in found]
+
+
+async def matching(scope: Scope, where: JobFilter) -> Document:
+    """The query that a filter stands for, said so that the indexes which are there anyway find its jobs."""
+    asked: Document = {}
+    if where.queue is not None:
+        asked["queue"] = where.queue
+    if where.type is not None:
+        asked["type"] = where.type
+    elif where.type_prefix is not None:
+        asked["type"] = {"$regex": f"^{re.escape(where.type_prefix)}"}
+    if where.company_id is not None:
+        asked["companyId"] = where.company_id
+    if where.ids is not None:
+        asked["_id"] = {"$in": [job_id.lower() for job_id in where.ids if is_uuid(job_id)]}
+    match where.status:
+        case None:
+            return asked
+        case Status.QUEUED:
+            asked["state"] = {"$in": [READY, DELAYED]}
+        case Status.PROCESSING:
+            asked |= running()
+        case _:
+            asked |= {"status": where.status.value, "state": FINISHED}
+    if where.status is Status.QUEUED and asked.keys() <= {"state", "type"}:
+        # The index of waiting jobs begins with the queue.
+        asked["queue"] = {"$in": await queues_known(scope)}
+    return asked
+
+
+def running() -> Document:
+    """Jobs that run, by the index of their owners."""
+    return {"state": RUNNING, "owner": {"$gt": ""}}
+
+
+async def _after(scope: Scope, job_id: JobId) -> Document | None:
+    """Jobs older than this one; where it was removed, the next older one and those before it. None: there are none."""
+    shown = {"createdAt": 1, "seq": 1}
+    found = await scope[JOBS].find({"_id": {"$lte": job_id}}, shown).sort("_id", -1).limit(1).to_list()
+    if not found:
+        return None
+    (last,) = found
+    before = "$lt" if last["_id"] == job_id else "$lte"
+    moment = last["createdAt"]
+    return {"createdAt": {"$lte": moment}, "$or": [{"createdAt": {"$lt": moment}}, {"seq": {before: last["seq"]}}]}

@@ -1,12 +1,182 @@
-"""What operators do to jobs and queues."""
+"""What operators do to jobs and queues: cancel, retry, discard, pause; each in one transaction with its notes."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from pymongo import ReplaceOne
+
+from rowlock.ids import is_uuid
+from rowlock.storage.mongo.claim import QUEUES
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import FINISHED, JOBS, READY
+from rowlock.storage.mongo.enqueue import KEYS
+from rowlock.storage.mongo.failures import resolve_failures
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.listing import NEWEST_FIRST, matching
+from rowlock.storage.mongo.notes import NOTES, Change, Tally
 from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import CancelResult, JobFilter, JobId, Retried, Status
 
 INDEXES: tuple[Index, ...] = ()
 
+_DEAD = (Status.FAILED, Status.CANCELLED)
+_DEAD_SHOWN = dict.fromkeys(("queue", "type", "status", "uniqueKey", "releasesKey"), 1)
+
 
 class Operators(Worked):
-    """What operators do to jobs and queues."""
+    """The verbs by which people step in."""
+
+    async def cancel(self, job_id: JobId) -> CancelResult:
+        if not is_uuid(job_id):
+            return CancelResult.NOT_FOUND
+        return await self._atomic(lambda scope: _cancel(scope, job_id.lower()))
+
+    async def retry(self, where: JobFilter, limit: int) -> Retried:
+        return await self._atomic(lambda scope: _retry(scope, where, limit))
+
+    async def discard(self, where: JobFilter, limit: int) -> list[JobId]:
+        return await self._atomic(lambda scope: _discard(scope, where, limit))
+
+    async def pause(self, queue: str) -> None:
+        async def pause(scope: Scope) -> None:
+            first = {"$setOnInsert": {"pausedAt": await scope.now()}}
+            await scope[QUEUES].update_one({"_id": queue}, first, upsert=True)
+
+        await self._plain(pause)
+
+    async def resume(self, queue: str) -> None:
+        await self._plain(lambda scope: scope[QUEUES].delete_one({"_id": queue}))
+
+
+async def _cancel(scope: Scope, job_id: JobId) -> CancelResult:
+    now = await scope.now()
+    cancelled = {
+        "status": Status.CANCELLED.value,
+        "state": FINISHED,
+        "finishedAt": now,
+        "updatedAt": now,
+        "error": "cancelled before it started",
+    }
+    job = await scope[JOBS].find_one_and_update(
+        {"_id": job_id, "status": Status.QUEUED.value},
+        {"$set": cancelled, "$unset": {"queuedAt": ""}},
+        dict.fromkeys(("queue", "type", "uniqueKey", "releasesKey"), 1),
+        session=scope.session,
+    )
+    if job is None:
+        return await _ask_to_stop(scope, job_id, now)
+    if job.get("releasesKey"):
+        await scope[KEYS].delete_one({"_id": job["uniqueKey"], "jobId": job_id}, session=scope.session)
+    tally = Tally()
+    tally[job["queue"], job["type"]] = Change(alive=-1, cancelled=1)
+    await tally.write(scope, now)
+    return CancelResult.CANCELLED
+
+
+async def _ask_to_stop(scope: Scope, job_id: JobId, now: datetime) -> CancelResult:
+    """Ask the owner of a running job, once."""
+    running = {"_id": job_id, "status": Status.PROCESSING.value}
+    asked = await scope[JOBS].find_one_and_update(
+        {**running, "cancelRequested": {"$ne": True}},
+        {"$set": {"cancelRequested": True, "updatedAt": now}},
+        {"queue": 1, "type": 1},
+        session=scope.session,
+    )
+    if asked is not None:
+        note = {"at": now, "queue": asked["queue"], "type": asked["type"], "cancels": job_id}
+        await scope[NOTES].insert_one(note, session=scope.session)
+        return CancelResult.REQUESTED
+    found = await scope[JOBS].find_one({"_id": job_id}, {"status": 1}, session=scope.session)
+    if found is None:
+        return CancelResult.NOT_FOUND
+    return CancelResult.ALREADY_FINAL if Status(found["status"]).final else CancelResult.REQUESTED
+
+
+async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
+    """Queue dead jobs again, oldest first, unless another job has their key."""
+    now = await scope.now()
+    dead = await _dead(scope, where, limit)
+    conflicts = await _retake_keys(scope, dead, now)
+    jobs = [job for job in dead if job["_id"] not in conflicts]
+    if jobs:
+        ids = [job["_id"] for job in jobs]
+        waiting: Document = {
+            "status": Status.QUEUED.value,
+            "state": READY,
+            "attempts": 0,
+            "deaths": 0,
+            "availableAt": now,
+            "queuedAt": now,
+            "updatedAt": now,
+        }
+        over = dict.fromkeys(("startedAt", "finishedAt", "result", "resultText"), "")
+        change = {"$set": waiting, "$unset": over}
+        await scope[JOBS].update_many({"_id": {"$in": ids}, "state": FINISHED}, change, session=scope.session)
+        await resolve_failures(scope, ids, now)
+    tally = gone(jobs)
+    for job in jobs:
+        tally[job["queue"], job["type"]].alive += 1
+        tally[job["queue"], job["type"]].rings = True
+    await tally.write(scope, now)
+    return Retried([job["_id"] for job in jobs], [job["_id"] for job in dead if job["_id"] in conflicts])
+
+
+async def _retake_keys(scope: Scope, jobs: list[Document], now: datetime) -> set[JobId]:
+    """The jobs that may not run since another has their key; keys freed when their job was over are taken again."""
+    keys = list({job["uniqueKey"] for job in jobs if "uniqueKey" in job})
+    if not keys:
+        return set()
+    found = scope[KEYS].find({"_id": {"$in": keys}}, session=scope.session)
+    holders = {key["_id"]: key["jobId"] async for key in found if "expiresAt" not in key or key["expiresAt"] > now}
+    taken, conflicts = [], set()
+    for job in jobs:
+        if (key := job.get("uniqueKey")) is None:
+            continue
+        if key not in holders and job.get("releasesKey"):
+            holders[key] = job["_id"]
+            taken.append(ReplaceOne({"_id": key}, {"jobId": job["_id"]}, upsert=True))
+        elif holders.get(key, job["_id"]) != job["_id"]:
+            conflicts.add(job["_id"])
+    if taken:
+        await scope[KEYS].bulk_write(taken, session=scope.session)
+    return conflicts
+
+
+async def _discard(scope: Scope, where: JobFilter, limit: int) -> list[JobId]:
+    dead = await _dead(scope, where, limit)
+    ids = [job["_id"] for job in dead]
+    keys = [job["uniqueKey"] for job in dead if "uniqueKey" in job]
+    if keys:
+        await scope[KEYS].delete_many({"_id": {"$in": keys}, "jobId": {"$in": ids}}, session=scope.session)
+    await remove(scope, dead, await scope.now())
+    return ids
+
+
+async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
+    """Remove these jobs, which are over."""
+    if jobs:
+        ids = [job["_id"] for job in jobs]
+        await scope[JOBS].delete_many({"_id": {"$in": ids}, "state": FINISHED}, session=scope.session)
+        await gone(jobs).write(scope, now)
+
+
+def gone(jobs: list[Document]) -> Tally:
+    """These jobs fewer of the status that they have."""
+    tally = Tally()
+    for job in jobs:
+        change = tally[job["queue"], job["type"]]
+        setattr(change, job["status"], getattr(change, job["status"]) - 1)
+    return tally
+
+
+async def _dead(scope: Scope, where: JobFilter, limit: int) -> list[Document]:
+    """Failed or cancelled jobs that match, oldest first: the newest so many, or the oldest of those that are named."""
+    if (where.status is not None and where.status not in _DEAD) or limit <= 0:
+        return []
+    asked = await matching(scope, where) | {"state": FINISHED}
+    asked.setdefault("status", {"$in": [status.value for status in _DEAD]})
+    found = scope[JOBS].find(asked, {**_DEAD_SHOWN, "seq": 1}, session=scope.session)
+    if where.ids is None:
+        found = found.sort(list(NEWEST_FIRST)).limit(limit)
+    return sorted(await found.to_list(), key=lambda job: job["seq"])[:limit]

@@ -1,12 +1,194 @@
-"""How many jobs there are, without counting them."""
+"""How many jobs there are, without counting them: the sums of the notes, and of what was folded out of them.
+
+    rowlock_notes ──fold──▶ rowlock_totals    by queue and type, of all time
+                    └─────▶ rowlock_minutes   what happened, by minute, for a day
+
+A server without a replica set has no transactions, so that notes may lack there: what there is is counted.
+"""
 
 from __future__ import annotations
 
-from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.work import Worked
+from collections import defaultdict
+from datetime import datetime, timedelta
 
-INDEXES: tuple[Index, ...] = ()
+from pymongo import UpdateOne
+
+from rowlock.storage.mongo.claim import QUEUES
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.moments import after
+from rowlock.storage.mongo.notes import NOTES
+from rowlock.storage.mongo.work import Worked
+from rowlock.storage.records import QueueRecord, Status
+from rowlock.storage.reliability import Activity, Total
+
+TOTALS = "rowlock_totals"
+MINUTES = "rowlock_minutes"
+KEPT_HOURS = 25
+
+INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)))
+
+_THERE = ("alive", "succeeded", "failed", "cancelled")
+_EVENTS = ("succeeded", "failed", "cancelled", "failures", "retries", "rescues")
+_HAPPENED = (*_EVENTS, "seconds")
 
 
 class Counts(Worked):
-    """How many jobs there are, without counting them."""
+    """Numbers that are exact at every moment."""
+
+    async def counts(self) -> dict[Status, int]:
+        async def count(scope: Scope) -> dict[Status, int]:
+            kinds = await _kinds(scope)
+            sums = {name: sum(kind[name] for kind in kinds) for name in _THERE}
+            running = sum((await _running(scope)).values())
+            over = (sums["succeeded"], sums["failed"], sums["cancelled"])
+            return dict(zip(Status, (sums["alive"] - running, running, *over), strict=True))
+
+        return await self._atomic(count)
+
+    async def totals(self) -> list[Total]:
+        kinds = await self._atomic(_kinds)
+        found = [Total(*kind["_id"].values(), *(kind[name] for name in _THERE)) for kind in kinds]
+        return sorted(found)
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._atomic(_queues)
+
+    async def activity(self, seconds: float) -> list[Activity]:
+        async def look(scope: Scope) -> list[Activity]:
+            since = _minute(after(await scope.now(), -seconds))
+            lately = {"$match": {"at": {"$gte": since}}}
+            noted = {"$unionWith": {"coll": NOTES, "pipeline": [lately, *_EVENTS_ONLY]}}
+            found = await _rows(scope, MINUTES, [lately, noted, _sum(_HAPPENED)])
+            return sorted(Activity(*one["_id"].values(), *(one[name] for name in _HAPPENED)) for one in found)
+
+        return await self._atomic(look)
+
+    async def fold(self, limit: int) -> int:
+        return await self._atomic(lambda scope: _fold(scope, limit))
+
+
+def _sum(names: tuple[str, ...]) -> Document:
+    kind = {"queue": "$queue", "type": "$type"}
+    return {"$group": {"_id": kind, **{name: {"$sum": f"${name}"} for name in names}}}
+
+
+# A job that was removed or retried has happened all the same: only what is added counts.
+_EVENTS_ONLY: list[Document] = [
+    {"$match": {"$or": [{name: {"$gt": 0}} for name in _EVENTS]}},
+    {"$set": {name: {"$max": [f"${name}", 0]} for name in _EVENTS}},
+]
+
+
+async def queues_known(scope: Scope) -> list[str]:
+    """Every queue that a job was ever in."""
+    return sorted({kind["_id"]["queue"] for kind in await _summed(scope)})
+
+
+async def _summed(scope: Scope) -> list[Document]:
+    return await _rows(scope, TOTALS, [{"$unionWith": NOTES}, _sum(_THERE)])
+
+
+async def _kinds(scope: Scope) -> list[Document]:
+    """How many jobs there are of each queue and type."""
+    if scope.session is not None:
+        return await _summed(scope)
+    counted = {
+        "alive": {"$in": ["$status", [Status.QUEUED, Status.PROCESSING]]},
+        **{status.value: {"$eq": ["$status", status]} for status in Status if status.final},
+    }
+    each = {name: {"$cond": [is_one, 1, 0]} for name, is_one in counted.items()}
+    return await _rows(scope, JOBS, [{"$project": {"queue": 1, "type": 1, **each}}, _sum(_THERE)])
+
+
+async def _running(scope: Scope) -> dict[str, int]:
+    """How many jobs run, by queue."""
+    steps = [{"$match": {"state": RUNNING, "owner": {"$gt": ""}}}, {"$group": {"_id": "$queue", "number": {"$sum": 1}}}]
+    return {one["_id"]: one["number"] for one in await _rows(scope, JOBS, steps)}
+
+
+async def _queues(scope: Scope) -> list[QueueRecord]:
+    now = await scope.now()
+    paused = {one["_id"] async for one in scope[QUEUES].find({}, {"_id": 1}, session=scope.session)}
+    alive: dict[str, int] = defaultdict(int)
+    for kind in await _kinds(scope):
+        alive[kind["_id"]["queue"]] += kind["alive"]
+    running = await _running(scope)
+    found = []
+    for name in sorted(paused | {queue for queue, jobs in alive.items() if jobs}):
+        delayed = await _delayed(scope, name, now)
+        ready = alive[name] - running.get(name, 0) - delayed
+        oldest = await _oldest_ready(scope, name, now) if ready else None
+        seconds = None if oldest is None else (now - oldest).total_seconds()
+        found.append(QueueRecord(name, name in paused, ready, delayed, running.get(name, 0), seconds))
+    return found
+
+
+async def _delayed(scope: Scope, queue: str, now: datetime) -> int:
+    """How many jobs of a queue are not due; those that are count as ready, though nobody has promoted them."""
+    later = {"queue": queue, "state": DELAYED, "availableAt": {"$gt": now}}
+    found = await _rows(scope, JOBS, [{"$match": later}, {"$count": "jobs"}])
+    return found[0]["jobs"] if found else 0
+
+
+async def _oldest_ready(scope: Scope, queue: str, now: datetime) -> datetime | None:
+    """Since when the longest waits: the first of one of the priorities, or the first of those that are due."""
+    due: list[Document] = [
+        {"$match": {"queue": queue, "state": DELAYED, "availableAt": {"$lte": now}}},
+        {"$sort": {"queue": 1, "state": 1, "availableAt": 1}},
+        {"$limit": 1},
+        {"$project": {"since": "$availableAt"}},
+    ]
+    found = await _rows(scope, JOBS, due)
+    for limit_key in ("", {"$gt": ""}):
+        firsts: list[Document] = [
+            {"$match": {"queue": queue, "state": READY, "limitKey": limit_key}},
+            {"$sort": {"queue": 1, "state": 1, "priority": 1, "seq": 1}},
+            {"$group": {"_id": "$priority", "since": {"$first": "$availableAt"}}},  # from one to the next by the index
+        ]
+        found += await _rows(scope, JOBS, firsts)
+    return min((one["since"] for one in found), default=None)
+
+
+async def _fold(scope: Scope, limit: int) -> int:
+    """Move notes into the sums, and let go of what is more than a day old."""
+    forgotten = _minute(await scope.now()) - timedelta(hours=KEPT_HOURS)
+    await scope[MINUTES].delete_many({"at": {"$lt": forgotten}}, session=scope.session)
+    notes = (
+        await scope[NOTES].find({}, session=scope.session).sort("_id", 1).limit(limit).to_list() if limit > 0 else []
+    )
+    if not notes:
+        return 0
+    there: dict[tuple[str, str], Document] = defaultdict(lambda: defaultdict(int))
+    happened: dict[tuple[datetime, str, str], Document] = defaultdict(lambda: defaultdict(int))
+    for note in notes:
+        kind = (note["queue"], note["type"])
+        for name in _THERE:
+            there[kind][name] += note.get(name, 0)
+        if any(note.get(name, 0) > 0 for name in _EVENTS):
+            for name in _HAPPENED:
+                happened[_minute(note["at"]), *kind][name] += max(note.get(name, 0), 0)
+    await scope[NOTES].delete_many({"_id": {"$in": [note["_id"] for note in notes]}}, session=scope.session)
+    totals = [
+        _adding({"queue": queue, "type": type}, added) for (queue, type), added in there.items() if any(added.values())
+    ]
+    minutes = [
+        _adding({"at": at, "queue": queue, "type": type}, added) for (at, queue, type), added in happened.items()
+    ]
+    for collection, writes in ((TOTALS, totals), (MINUTES, minutes)):
+        if writes:
+            await scope[collection].bulk_write(writes, session=scope.session)
+    return len(notes)
+
+
+def _adding(kind: Document, added: Document) -> UpdateOne:
+    return UpdateOne({"_id": kind}, {"$inc": dict(added), "$setOnInsert": kind}, upsert=True)
+
+
+def _minute(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
+
+
+async def _rows(scope: Scope, collection: str, steps: list[Document]) -> list[Document]:
+    return await (await scope[collection].aggregate(steps, session=scope.session)).to_list()
