@@ -118,6 +118,10 @@ class Rig(ABC):
         """What to fetch."""
         return ("SELECT line FROM ledger ORDER BY line",)
 
+    def read_all(self, table: str) -> tuple[Any, ...]:
+        """What to fetch to have every row of a table."""
+        return (f"SELECT * FROM {table}",)
+
     def lines(self, rows: Sequence[Any]) -> list[str]:
         """What was fetched."""
         return [line for (line,) in rows]
@@ -282,6 +286,9 @@ class MongoRig(Rig):
 
     def read_lines(self) -> tuple[Any, ...]:
         return ({"find": "ledger", "sort": {"line": 1}},)
+
+    def read_all(self, table: str) -> tuple[Any, ...]:
+        return ({"find": table},)
 
     def lines(self, rows: Sequence[Any]) -> list[str]:
         return [document["line"] for document in rows]

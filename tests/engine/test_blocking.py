@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import apsw
 import psycopg
 import pytest
+from pymongo import AsyncMongoClient, MongoClient
 
 from conformance.stores import Rig
 from engine.running import drain, record
-from rowlock import BadPayload, DuplicateJob, Job, Rowlock, Status, Unique, UnknownJobType
+from rowlock import BadPayload, DuplicateJob, FakeClock, Job, Rowlock, Status, Unique, UnknownJobType
 from rowlock.storage.base import Store
 
 
@@ -116,47 +118,75 @@ async def test_a_closed_portal_ends_its_thread_and_opens_again(greeting_app: Row
 # -- within the caller's transaction ---------------------------------------------------------------
 
 
-@contextmanager
-def connection_of(rig: Rig) -> Iterator[Any]:
+class Mine(NamedTuple):
     """A synchronous connection of the caller's, as a web application has one."""
-    if rig.name == "postgres":
+
+    connection: Any
+    write: Callable[[str], object]  # a line into the ledger
+    begin: Callable[[], object]
+    commit: Callable[[], object]
+    rollback: Callable[[], object]
+
+
+@contextmanager
+def connection_of(rig: Rig) -> Iterator[Mine]:
+    def write(line: str) -> None:
+        connection.execute(f"INSERT INTO ledger VALUES ('{line}')")
+
+    if rig.name == "mongo":
+        with MongoClient(rig.url) as client, client.start_session() as session:
+            ledger = client.get_default_database()["ledger"]
+            insert = partial(ledger.insert_one, session=session)
+            commit, rollback = session.commit_transaction, session.abort_transaction
+            yield Mine(session, lambda line: insert({"line": line}), session.start_transaction, commit, rollback)
+    elif rig.name == "postgres":
         with psycopg.connect(rig.url) as connection:
-            yield connection
+            yield Mine(connection, write, lambda: None, connection.commit, connection.rollback)
     else:
         connection = sqlite3.connect(rig.url.removeprefix("sqlite:///"))
         try:
-            yield connection
+            yield Mine(connection, write, lambda: None, connection.commit, connection.rollback)
         finally:
             connection.close()
 
 
 async def test_a_job_commits_and_rolls_back_with_the_callers_connection(
-    greeting_app: Rowlock, rig: Rig, store: Store
+    greeting_app: Rowlock, rig: Rig, store: Store, clock: FakeClock
 ) -> None:
+    await rig.make_ledger(store)
     await store.close()  # SQLite: this process may not have the file open in a store
 
     def synchronous() -> tuple[str, str]:
         blocking = greeting_app.blocking
-        with connection_of(rig) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS ledger (line TEXT)")
-            connection.execute("INSERT INTO ledger VALUES ('undone')")
-            undone = blocking.enqueue("greet", {"name": "undone"}, connection=connection)
-            connection.rollback()
-            connection.execute("CREATE TABLE IF NOT EXISTS ledger (line TEXT)")
-            connection.execute("INSERT INTO ledger VALUES ('kept')")
-            (kept,) = blocking.enqueue_many([("greet", {"name": "kept"})], connection=connection)
-            connection.commit()
-            assert connection.execute("SELECT line FROM ledger").fetchall() == [("kept",)]
+        with connection_of(rig) as mine:
+            mine.begin()
+            mine.write("undone")
+            undone = blocking.enqueue("greet", {"name": "undone"}, connection=mine.connection)
+            mine.rollback()
+            mine.begin()
+            mine.write("kept")
+            (kept,) = blocking.enqueue_many([("greet", {"name": "kept"})], connection=mine.connection)
+            mine.commit()
         return undone.job_id, kept.job_id
 
     undone, kept = await asyncio.to_thread(synchronous)
     assert await greeting_app.get(undone) is None
     await drain(greeting_app)
     assert (await record(greeting_app, kept)).result == '"hello kept"'
+    async with (await rig.another(clock)).transaction() as transaction:
+        assert await rig.read_ledger(transaction) == ["kept"]
 
 
 async def test_an_async_caller_passes_its_own_connection_too(greeting_app: Rowlock, rig: Rig) -> None:
-    if rig.name == "postgres":
+    if rig.name == "mongo":
+        async with AsyncMongoClient(rig.url) as client, client.start_session() as session:
+            await session.start_transaction()
+            undone = await greeting_app.enqueue("greet", connection=session)
+            await session.abort_transaction()
+            await session.start_transaction()
+            (kept,) = await greeting_app.enqueue_many([("greet", {})], connection=session)
+            await session.commit_transaction()
+    elif rig.name == "postgres":
         async with await psycopg.AsyncConnection.connect(rig.url) as connection:
             undone = await greeting_app.enqueue("greet", connection=connection)
             await connection.rollback()

@@ -51,7 +51,11 @@ async def test_a_job_is_done_when_enqueue_returns_and_nothing_is_recorded(resili
 
 async def test_it_works_without_the_database(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUE_RESILIENT_MODE", "1")
-    nowhere = {"sqlite": "sqlite:////no/such/folder/jobs.db", "postgres": "postgresql://nobody@127.0.0.1:1/nowhere"}
+    nowhere = {
+        "sqlite": "sqlite:////no/such/folder/jobs.db",
+        "postgres": "postgresql://nobody@127.0.0.1:1/nowhere",
+        "mongo": "mongodb://127.0.0.1:1/nowhere",
+    }
     ran = []
     async with Rowlock(nowhere[rig.name]) as app:
         app.job("a")(lambda job: ran.append(job.id))

@@ -10,11 +10,13 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
 import pytest
 from pydantic import BaseModel, Field, StringConstraints
 
+from conformance.tables import BOOLEAN, DATE, DECIMAL, TEXT, Command, collection, or_null, rows, run
 from engine.conftest import (
     MakeApp,
     clock,
@@ -46,8 +48,7 @@ __all__ = [
 ]
 
 SECONDS = 60.0
-ALL = "SELECT email, name, credit FROM customers ORDER BY email"
-_TABLES = ("customers", "odd", "prepared")
+_TABLES = ("customers", "odd")
 
 
 class Customer(BaseModel):
@@ -56,6 +57,23 @@ class Customer(BaseModel):
     credit: Decimal = Field(default=Decimal(0), ge=0, max_digits=12, decimal_places=2)
     since: date | None = None
     active: bool = True
+
+
+# What a user's own table or collection of customers may look like.
+COLUMNS = {
+    "email": TEXT,
+    "name": or_null(TEXT),
+    "credit": or_null(DECIMAL),
+    "since": or_null(DATE),
+    "active": or_null(BOOLEAN),
+}
+CHECKED = (
+    "CREATE TABLE customers (email VARCHAR(100) PRIMARY KEY, name VARCHAR(100) CHECK (name <> 'Evil'), "
+    "credit NUMERIC, since DATE, active BOOLEAN)",
+    *collection(
+        "customers", {**COLUMNS, "name": {"bsonType": ["string", "null"], "not": {"enum": ["Evil"]}}}, key=["email"]
+    ),
+)
 
 
 @dataclass
@@ -93,14 +111,20 @@ class Office:
     async def errors(self, import_id: str) -> list[ErrorRow]:
         return list((await self.app.store.import_errors(import_id, after_row=0, limit=10_000)).rows)
 
-    async def table(self, query: str = ALL) -> list[tuple[Any, ...]]:
-        async with self.app.store.transaction() as transaction:
-            rows = await transaction.fetch(query)
-        return [tuple(str(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
+    async def table(
+        self, *columns: str, of: str = "customers", default: tuple[str, ...] = ("email", "name", "credit")
+    ) -> list[tuple[Any, ...]]:
+        """What a table holds of these columns, by the first two of them."""
+        found = await rows(self.app.store, of, *(columns or default))
+        return [tuple(str(value) if isinstance(value, Decimal | UUID) else value for value in row) for row in found]
 
-    async def execute(self, statement: str) -> None:
-        async with self.app.store.transaction() as transaction:
-            await transaction.execute(statement)
+    async def column(self, column: str, of: str = "customers") -> list[Any]:
+        """What a table holds of one column."""
+        return [value for (value,) in await self.table(column, of=of)]
+
+    async def execute(self, statement: str, *commands: Command) -> None:
+        """The statement, or the commands where the store is MongoDB."""
+        await run(self.app.store, statement, *commands)
 
 
 def customers_csv(rows: Sequence[Sequence[Any]], header: Sequence[str] = ("E-mail", "Name", "Credit")) -> str:
@@ -153,7 +177,7 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOf
 async def _forget_tables(office: Office) -> None:
     """The store may keep one database for the tests of all folders."""
     for table in _TABLES:
-        await office.execute(f"DROP TABLE IF EXISTS {table}")
+        await office.execute(f"DROP TABLE IF EXISTS {table}", {"drop": table})
 
 
 @pytest.fixture
