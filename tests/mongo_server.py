@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -197,12 +198,15 @@ class MongoServer:
             return False
         return True
 
+    @cached_property
     def client(self) -> MongoClient[dict[str, Any]]:
         """A client that waits for a primary."""
-        return MongoClient(self.url, serverSelectionTimeoutMS=START_SECONDS * 1_000, w="majority", journal=True)
+        return MongoClient(self.url, serverSelectionTimeoutMS=START_SECONDS * 1_000, w="majority", tz_aware=True)
 
     def close(self) -> None:
         """Stop the servers and remove their data; idempotent."""
+        if "client" in self.__dict__:
+            self.client.close()
         for node in self.nodes:
             if node.running:
                 node.kill()
