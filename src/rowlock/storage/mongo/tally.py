@@ -8,7 +8,7 @@ A server without a replica set has no transactions, so that notes may lack there
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 
 from pymongo import UpdateOne
@@ -29,6 +29,8 @@ KEPT_HOURS = 25
 
 INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)))
 
+Kind = tuple[str, str]  # queue, type
+
 _THERE = ("alive", "succeeded", "failed", "cancelled")
 _EVENTS = ("succeeded", "failed", "cancelled", "failures", "retries", "rescues")
 _HAPPENED = (*_EVENTS, "seconds")
@@ -39,8 +41,9 @@ class Counts(Worked):
 
     async def counts(self) -> dict[Status, int]:
         async def count(scope: Scope) -> dict[Status, int]:
-            kinds = await _kinds(scope)
-            sums = {name: sum(kind[name] for kind in kinds) for name in _THERE}
+            sums: Counter[str] = Counter()
+            for kind in (await _kinds(scope)).values():
+                sums.update(kind)
             running = sum((await _running(scope)).values())
             over = (sums["succeeded"], sums["failed"], sums["cancelled"])
             return dict(zip(Status, (sums["alive"] - running, running, *over), strict=True))
@@ -49,8 +52,8 @@ class Counts(Worked):
 
     async def totals(self) -> list[Total]:
         kinds = await self._atomic(_kinds)
-        found = [Total(*kind["_id"].values(), *(kind[name] for name in _THERE)) for kind in kinds]
-        return sorted(found)
+        found = [Total(*kind, *(there[name] for name in _THERE)) for kind, there in kinds.items()]
+        return sorted(total for total in found if total.type)  # a mere hint has none
 
     async def queues(self) -> list[QueueRecord]:
         return await self._atomic(_queues)
@@ -58,10 +61,8 @@ class Counts(Worked):
     async def activity(self, seconds: float) -> list[Activity]:
         async def look(scope: Scope) -> list[Activity]:
             since = _minute(after(await scope.now(), -seconds))
-            lately = {"$match": {"at": {"$gte": since}}}
-            noted = {"$unionWith": {"coll": NOTES, "pipeline": [lately, *_EVENTS_ONLY]}}
-            found = await _rows(scope, MINUTES, [lately, noted, _sum(_HAPPENED)])
-            return sorted(Activity(*one["_id"].values(), *(one[name] for name in _HAPPENED)) for one in found)
+            kinds = await _summed(scope, MINUTES, _HAPPENED, {"$match": {"at": {"$gte": since}}})
+            return sorted(Activity(*kind, *(happened[name] for name in _HAPPENED)) for kind, happened in kinds.items())
 
         return await self._atomic(look)
 
@@ -75,31 +76,38 @@ def _sum(names: tuple[str, ...]) -> Document:
 
 
 # A job that was removed or retried has happened all the same: only what is added counts.
-_EVENTS_ONLY: list[Document] = [
+_EVENTS_ONLY: tuple[Document, ...] = (
     {"$match": {"$or": [{name: {"$gt": 0}} for name in _EVENTS]}},
     {"$set": {name: {"$max": [f"${name}", 0]} for name in _EVENTS}},
-]
+)
 
 
 async def queues_known(scope: Scope) -> list[str]:
     """Every queue that a job was ever in."""
-    return sorted({kind["_id"]["queue"] for kind in await _summed(scope)})
+    return sorted({queue for queue, _ in await _summed(scope, TOTALS, _THERE)})
 
 
-async def _summed(scope: Scope) -> list[Document]:
-    return await _rows(scope, TOTALS, [{"$unionWith": NOTES}, _sum(_THERE)])
-
-
-async def _kinds(scope: Scope) -> list[Document]:
+async def _kinds(scope: Scope) -> dict[Kind, Counter[str]]:
     """How many jobs there are of each queue and type."""
-    if scope.session is not None:
-        return await _summed(scope)
-    counted = {
-        "alive": {"$in": ["$status", [Status.QUEUED, Status.PROCESSING]]},
-        **{status.value: {"$eq": ["$status", status]} for status in Status if status.final},
-    }
-    each = {name: {"$cond": [is_one, 1, 0]} for name, is_one in counted.items()}
-    return await _rows(scope, JOBS, [{"$project": {"queue": 1, "type": 1, **each}}, _sum(_THERE)])
+    return await _summed(scope, TOTALS, _THERE) if scope.session is not None else await _counted(scope)
+
+
+async def _summed(scope: Scope, folded: str, names: tuple[str, ...], *steps: Document) -> dict[Kind, Counter[str]]:
+    """What was folded and what is noted since, by queue and type."""
+    sums: dict[Kind, Counter[str]] = defaultdict(Counter)
+    for collection, only in ((folded, ()), (NOTES, _EVENTS_ONLY if folded == MINUTES else ())):
+        for one in await _rows(scope, collection, [*steps, *only, _sum(names)]):
+            kind = (one["_id"]["queue"], one["_id"].get("type", ""))
+            sums[kind].update({name: one[name] for name in names})
+    return sums
+
+
+async def _counted(scope: Scope) -> dict[Kind, Counter[str]]:
+    alive = [status.value for status in Status if not status.final]
+    is_one = {name: {"$eq": ["$status", name]} for name in _THERE} | {"alive": {"$in": ["$status", alive]}}
+    each = {name: {"$cond": [condition, 1, 0]} for name, condition in is_one.items()}
+    found = await _rows(scope, JOBS, [{"$project": {"queue": 1, "type": 1, **each}}, _sum(_THERE)])
+    return {(one["_id"]["queue"], one["_id"]["type"]): Counter({name: one[name] for name in _THERE}) for one in found}
 
 
 async def _running(scope: Scope) -> dict[str, int]:
@@ -112,8 +120,8 @@ async def _queues(scope: Scope) -> list[QueueRecord]:
     now = await scope.now()
     paused = {one["_id"] async for one in scope[QUEUES].find({}, {"_id": 1}, session=scope.session)}
     alive: dict[str, int] = defaultdict(int)
-    for kind in await _kinds(scope):
-        alive[kind["_id"]["queue"]] += kind["alive"]
+    for (queue, _), there in (await _kinds(scope)).items():
+        alive[queue] += there["alive"]
     running = await _running(scope)
     found = []
     for name in sorted(paused | {queue for queue, jobs in alive.items() if jobs}):
@@ -163,7 +171,7 @@ async def _fold(scope: Scope, limit: int) -> int:
     there: dict[tuple[str, str], Document] = defaultdict(lambda: defaultdict(int))
     happened: dict[tuple[datetime, str, str], Document] = defaultdict(lambda: defaultdict(int))
     for note in notes:
-        kind = (note["queue"], note["type"])
+        kind = (note["queue"], note.get("type", ""))
         for name in _THERE:
             there[kind][name] += note.get(name, 0)
         if any(note.get(name, 0) > 0 for name in _EVENTS):
