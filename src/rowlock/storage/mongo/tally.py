@@ -26,6 +26,8 @@ from rowlock.storage.reliability import Activity, Total
 TOTALS = "rowlock_totals"
 MINUTES = "rowlock_minutes"
 KEPT_HOURS = 25
+PRIORITIES_AT_MOST = 100
+"""Of how many priorities the oldest job is looked for."""
 
 INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)))
 
@@ -149,14 +151,23 @@ async def _oldest_ready(scope: Scope, queue: str, now: datetime) -> datetime | N
         {"$project": {"since": "$availableAt"}},
     ]
     found = await _rows(scope, JOBS, due)
+    moments = [one["since"] for one in found]
     for limit_key in ("", {"$gt": ""}):
-        firsts: list[Document] = [
-            {"$match": {"queue": queue, "state": READY, "limitKey": limit_key}},
-            {"$sort": {"queue": 1, "state": 1, "priority": 1, "seq": 1}},
-            {"$group": {"_id": "$priority", "since": {"$first": "$availableAt"}}},  # from one to the next by the index
-        ]
-        found += await _rows(scope, JOBS, firsts)
-    return min((one["since"] for one in found), default=None)
+        moments += await _firsts(scope, {"queue": queue, "state": READY, "limitKey": limit_key})
+    return min(moments, default=None)
+
+
+async def _firsts(scope: Scope, waiting: Document) -> list[datetime]:
+    """Since when the first of each priority waits: from one to the next by the index, not job by job."""
+    moments: list[datetime] = []
+    while len(moments) < PRIORITIES_AT_MOST:
+        jobs = scope[JOBS].find(waiting, {"priority": 1, "availableAt": 1}, session=scope.session)
+        first = await jobs.sort([("priority", 1), ("seq", 1)]).limit(1).to_list()
+        if not first:
+            break
+        moments.append(first[0]["availableAt"])
+        waiting = {**waiting, "priority": {"$gt": first[0]["priority"]}}
+    return moments
 
 
 async def _fold(scope: Scope, limit: int) -> int:
