@@ -29,16 +29,20 @@ QUEUES = "rowlock_queues"
 
 INDEXES = (
     Index(QUEUES),
-    Index(JOBS, "ready", (("queue", 1), ("priority", 1), ("seq", 1)), where={"state": READY, "limitKey": ""}),
-    # The jobs with a limit key twice: in order, and key by key, so that none stands in the way of those behind it.
-    Index(JOBS, "ready_keyed", (("queue", 1), ("priority", 1), ("seq", 1)), where={"state": READY, "limitKey": {"$gt": ""}}),
+    # The state is a key though it is always the same here: only so is what is counted known from the index alone.
     Index(
         JOBS,
-        "ready_of_key",
-        (("queue", 1), ("limitKey", 1), ("priority", 1), ("seq", 1)),
+        "ready",
+        (("queue", 1), ("state", 1), ("limitKey", 1), ("priority", 1), ("seq", 1)),
+        where={"state": READY},
+    ),
+    Index(
+        JOBS,
+        "ready_keyed",
+        (("queue", 1), ("state", 1), ("priority", 1), ("seq", 1)),
         where={"state": READY, "limitKey": {"$gt": ""}},
     ),
-    Index(JOBS, "delayed", (("queue", 1), ("availableAt", 1)), where={"state": DELAYED}),
+    Index(JOBS, "delayed", (("queue", 1), ("state", 1), ("availableAt", 1)), where={"state": DELAYED}),
 )
 
 PROMOTED_AT_MOST = 10_000
@@ -247,10 +251,10 @@ async def _heads(scope: Scope, queue: str) -> list[str]:
     found = await scope[JOBS].with_options(read_concern=_LATEST).aggregate(
         [
             {"$match": {"queue": queue, "state": READY, "limitKey": _KEYED}},
-            {"$sort": {"queue": 1, "limitKey": 1, **_ORDER}},
+            {"$sort": {"queue": 1, "state": 1, "limitKey": 1, **_ORDER}},
             {"$group": {"_id": "$limitKey", "priority": {"$first": "$priority"}, "seq": {"$first": "$seq"}}},
         ],
-        hint="ready_of_key",
+        hint="ready",
     )
     return [head["_id"] for head in sorted(await found.to_list(), key=_place)]
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -30,7 +30,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from rowlock.clock import Clock
-from rowlock.errors import SettingsError, StoreError, StoreUnavailable
+from rowlock.errors import SchemaMissing, SettingsError, StoreError, StoreUnavailable
 from rowlock.storage.mongo.moments import floor
 
 T = TypeVar("T")
@@ -40,17 +40,19 @@ Database = AsyncDatabase[Document]
 Collection = AsyncCollection[Document]
 
 DATABASE = "rowlock"
+MIGRATIONS = "rowlock_migrations"
 POOL_CONNECTIONS = 4
 SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and is then waited for by asking again
 CONNECT_SECONDS = 10.0
 SOCKET_SECONDS = 60.0
+REFUSAL_SECONDS = 0.05
 TRIES_AT_MOST = 40
 """How often a transaction is tried that others get in the way of."""
 TRIES_OF_A_KEY = 5
 NAP_SECONDS = (0.002, 0.25)
 """The first and the longest pause between two tries; the real one is up to this long, so that two do not keep step."""
 
-OPTIONS: CodecOptions[Document] = CodecOptions(tz_aware=True)
+OPTIONS: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 DURABLE = WriteConcern(w="majority", j=True)
 MAJORITY = ReadConcern("majority")
 SNAPSHOT = ReadConcern("snapshot")
@@ -137,7 +139,7 @@ class Scope:
         given = self.clock.now()
         if given is not None:
             return floor(given)
-        now: datetime = (await self.db.command("hello"))["localTime"]
+        now: datetime = (await self.db.command("hello", codec_options=OPTIONS))["localTime"]
         return now
 
 
@@ -155,6 +157,7 @@ class Link:
         self._size = size
         self._client: AsyncMongoClient[Document] | None = None
         self._replicated: bool | None = None
+        self._migrated = False
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
@@ -164,17 +167,22 @@ class Link:
                     self._replicated = is_replicated(await self.client.admin.command("hello"))
 
     async def close(self) -> None:
-        client, self._client, self._replicated = self._client, None, None
+        client, known = self._client, self._replicated is not None
+        self._client = self._replicated = None
+        self._migrated = False
         if client is not None:
+            if not known:
+                # The driver is still trying to connect, and leaves its socket open when stopped in the middle of that.
+                await asyncio.sleep(REFUSAL_SECONDS)
             await client.close()
 
     @property
     def client(self) -> AsyncMongoClient[Document]:
         if self._client is None:
-            self._client = self._new_client()
+            self._client = self.new_client()
         return self._client
 
-    def _new_client(self) -> AsyncMongoClient[Document]:
+    def new_client(self) -> AsyncMongoClient[Document]:
         given = urlsplit(self.dsn).query.lower()
         options: dict[str, Any] = {
             "maxPoolSize": self._size,
@@ -185,7 +193,7 @@ class Link:
         }
         chosen = {name: value for name, value in options.items() if f"{name.lower()}=" not in given}
         try:
-            return AsyncMongoClient(self.dsn, retryWrites=True, retryReads=True, tz_aware=True, **chosen)
+            return AsyncMongoClient(self.dsn, retryWrites=True, retryReads=True, tz_aware=True, tzinfo=UTC, **chosen)
         except (InvalidURI, ConfigurationError, ValueError) as error:
             raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {_said(error)}") from None
 
@@ -199,9 +207,24 @@ class Link:
             await self.open()
         return bool(self._replicated)
 
+    async def ready(self) -> bool:
+        """The same, once there is a schema: MongoDB itself makes collections without indexes of what is not there."""
+        if not self._migrated:
+            await self.replicated()
+            with own_words(self.url):
+                require_migrated(await self.db[MIGRATIONS].find_one({}, {"_id": 1}), self.url)
+            self._migrated = True
+        return await self.replicated()
+
+    async def bare(self, work: Work[T]) -> T:
+        """Do the work statement by statement, on a database that may have no schema."""
+        await self.replicated()
+        with own_words(self.url):
+            return await work(Scope(self.db, None, self._clock))
+
     async def plain(self, work: Work[T]) -> T:
         """Do the work statement by statement."""
-        await self.replicated()
+        await self.ready()
         with own_words(self.url):
             return await work(Scope(self.db, None, self._clock))
 
@@ -210,7 +233,7 @@ class Link:
 
         The work may run several times: it must change nothing but the store.
         """
-        replicated = await self.replicated()
+        replicated = await self.ready()
         with own_words(self.url):
             for attempt in range(TRIES_AT_MOST):
                 try:
@@ -236,6 +259,11 @@ class Link:
             finally:
                 # Shielded: who is cancelled twice must not leave locks behind.
                 await asyncio.shield(_roll_back(session))
+
+
+def require_migrated(migration: Document | None, url: str) -> None:
+    if migration is None:
+        raise SchemaMissing(f"{url} has no Rowlock schema: run `rowlock migrate`")
 
 
 def is_replicated(hello: Document) -> bool:

@@ -19,6 +19,7 @@ from rowlock.clock import Clock
 from rowlock.errors import DuplicateJob
 from rowlock.storage.mongo.connection import (
     DURABLE,
+    MIGRATIONS,
     SNAPSHOT,
     TRIES_AT_MOST,
     Document,
@@ -26,6 +27,7 @@ from rowlock.storage.mongo.connection import (
     database,
     is_replicated,
     own_words,
+    require_migrated,
     worth_another_try,
 )
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, job_document
@@ -96,6 +98,9 @@ class Producing(Worked):
     def _through(self, session: Any, jobs: Sequence[NewJob]) -> Steps:
         """Enqueue through a session of the caller's, in its transaction or, where it has none, in one of ours."""
         db = database(session.client, self._database)
+        if not self._migrated:
+            require_migrated((yield db[MIGRATIONS].find_one({}, {"_id": 1})), self.url)
+            self._migrated = True
         if session.in_transaction:
             return (yield from _steps(db, session, jobs, self.clock))
         if not is_replicated((yield session.client.admin.command("hello"))):
@@ -103,6 +108,7 @@ class Producing(Worked):
         return (yield from _in_own_transaction(db, session, jobs, self.clock))
 
     _database: str
+    _migrated: bool = False
 
 
 async def add(scope: Scope, jobs: Sequence[NewJob]) -> list[Receipt]:

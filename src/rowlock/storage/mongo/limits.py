@@ -28,7 +28,7 @@ LIMIT_KEYS = "rowlock_limit_keys"
 INDEXES = (
     Index(LIMITS),
     Index(LIMIT_KEYS),
-    Index(JOBS, "running_of_key", (("limitKey", 1),), where={"state": RUNNING, "limitKey": {"$gt": ""}}),
+    Index(JOBS, "running_of_key", (("limitKey", 1), ("state", 1)), where={"state": RUNNING, "limitKey": {"$gt": ""}}),
 )
 
 KEPT_SECONDS = 24 * 3600.0

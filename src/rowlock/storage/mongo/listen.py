@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.base import Wake
-from rowlock.storage.mongo.connection import Link, own_words
+from rowlock.storage.mongo.connection import Collection, Link, database, own_words
 from rowlock.storage.mongo.notes import NOTES
 
 ANY_QUEUE = "*"
 AWAIT_MS = 30_000
+CANCELS_AT_MOST = 20
+CANCEL_SECONDS = 0.1
 
 _HINTS: list[dict[str, Any]] = [
     {
@@ -30,13 +33,27 @@ async def listen(link: Link, wake: Wake) -> None:
             f"MongoDB at {link.url} is a single server without a replica set, which has no change streams: polling goes on "
             "(start it with --replSet for wake-ups in milliseconds)"
         )
+    client = link.new_client()
+    hearing = asyncio.create_task(_hear(database(client, link.database)[NOTES], wake))
+    try:
+        await asyncio.wait([hearing])
+    finally:
+        for _ in range(CANCELS_AT_MOST):  # the driver may swallow one, while it sends or gets a connection
+            hearing.cancel()
+            if (await asyncio.wait([hearing], timeout=CANCEL_SECONDS))[0]:
+                break
+        await client.close()
+        error = None if hearing.cancelled() or not hearing.done() else hearing.exception()
     with own_words(link.url):
-        async with await link.db[NOTES].watch(_HINTS, max_await_time_ms=AWAIT_MS) as stream:
-            wake("queue", ANY_QUEUE)  # what was enqueued before we listened
-            async for change in stream:
-                note = change["fullDocument"]
-                if "cancels" in note:
-                    wake("cancel", note["cancels"])
-                else:
-                    wake("queue", note["queue"])
-    raise StoreUnavailable(f"the change stream of {link.url} ended")
+        raise error or StoreUnavailable(f"the change stream of {link.url} ended")
+
+
+async def _hear(notes: Collection, wake: Wake) -> None:
+    async with await notes.watch(_HINTS, max_await_time_ms=AWAIT_MS) as stream:
+        wake("queue", ANY_QUEUE)  # what was enqueued before we listened
+        async for change in stream:
+            note = change["fullDocument"]
+            if "cancels" in note:
+                wake("cancel", note["cancels"])
+            else:
+                wake("queue", note["queue"])

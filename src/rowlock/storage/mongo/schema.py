@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 from pymongo import IndexModel
-from pymongo.errors import CollectionInvalid, DuplicateKeyError
+from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
 from rowlock.errors import SchemaMissing
 from rowlock.storage.migrate import Migration, pending, require_current
@@ -18,6 +18,7 @@ from rowlock.storage.mongo import (
     calling,
     changes,
     claim,
+    connection,
     enqueue,
     failures,
     importing,
@@ -35,7 +36,7 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.records import SchemaState
 
-APPLIED = "rowlock_migrations"
+_THERE_ALREADY = 48
 
 _STEPS: tuple[tuple[str, tuple[Index, ...]], ...] = (
     (
@@ -72,7 +73,7 @@ INDEXES = tuple(index for _, indexes in _STEPS for index in indexes)
 
 async def applied(scope: Scope) -> dict[int, str]:
     """The checksums of the migrations that ran, by number; none in an empty database."""
-    return {found["_id"]: found["checksum"] async for found in scope[APPLIED].find()}
+    return {found["_id"]: found["checksum"] async for found in scope[connection.MIGRATIONS].find()}
 
 
 async def migrate(scope: Scope) -> list[str]:
@@ -83,7 +84,7 @@ async def migrate(scope: Scope) -> list[str]:
     for migration in missing:
         record = {"_id": migration.number, "name": migration.name, "checksum": migration.checksum}
         try:
-            await scope[APPLIED].insert_one({**record, "appliedAt": await scope.now()})
+            await scope[connection.MIGRATIONS].insert_one({**record, "appliedAt": await scope.now()})
         except DuplicateKeyError:
             continue  # another did it at the same time
         ran.append(migration.label)
@@ -126,5 +127,8 @@ async def _create(scope: Scope, indexes: tuple[Index, ...]) -> None:
                 await scope.db.create_collection(collection)
             except CollectionInvalid:
                 pass  # another made it at the same time
+            except OperationFailure as error:
+                if error.code != _THERE_ALREADY:
+                    raise
         if wanted:
             await scope[collection].create_indexes(wanted)

@@ -18,6 +18,7 @@ from rowlock.storage.mongo.changes import Changing
 from rowlock.storage.mongo.claim import Claiming
 from rowlock.storage.mongo.connection import POOL_CONNECTIONS, Link, Scope, Work, commit, own_words
 from rowlock.storage.mongo.enqueue import Producing
+from rowlock.storage.mongo.examine import examine
 from rowlock.storage.mongo.failures import Failures
 from rowlock.storage.mongo.importing import Importing
 from rowlock.storage.mongo.limits import Limiting
@@ -73,19 +74,19 @@ class MongoStore(
         await self._link.close()
 
     async def now(self) -> datetime:
-        return await self._plain(lambda scope: scope.now())
+        return await self._link.bare(lambda scope: scope.now())
 
     async def migrate(self) -> list[str]:
-        return await self._plain(schema.migrate)
+        return await self._link.bare(schema.migrate)
 
     async def schema(self) -> SchemaState:
-        return await self._plain(schema.state)
+        return await self._link.bare(schema.state)
 
     async def check_schema(self) -> None:
-        await self._plain(schema.check)
+        await self._link.bare(schema.check)
 
     async def examine(self) -> list[Finding]:
-        return []
+        return await self._link.bare(examine)
 
     # -- transactions of handlers --------------------------------------------------------------
 
@@ -97,7 +98,7 @@ class MongoStore(
 
     @asynccontextmanager
     async def _transaction(self, *, looks: bool = False) -> AsyncIterator[MongoTransaction]:
-        if not await self._link.replicated():
+        if not await self._link.ready():
             raise StoreError(
                 f"MongoDB at {self.url} is a single server without a replica set, which has no transactions: "
                 "start it with --replSet and run rs.initiate() once"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rowlock.errors import StoreError
-from rowlock.storage.mongo.connection import Document, Scope, Session, Work, own_words
+from rowlock.storage.mongo.connection import OPTIONS, Document, Scope, Session, Work, own_words
 from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.importing import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
@@ -51,11 +51,11 @@ class MongoTransaction(ImportingTransaction, Loading):
         if not isinstance(query, dict) or not query or args:
             raise TypeError(
                 "on MongoDB a transaction runs commands, each a document without further arguments: "
-                'execute({"insert": "ledger", "documents": [{"line": "paid"}]})'
+                f'execute({{"insert": "ledger", "documents": [{{"line": "paid"}}]}}); not {str(query)[:100]!r}'
             )
         if self._looks and next(iter(query)) not in _LOOKS:
             raise StoreError("this transaction only looks: write in one of store.transaction()")
-        return await self._run(lambda scope: scope.db.command(query, session=scope.session))
+        return await self._run(lambda scope: scope.db.command(query, session=scope.session, codec_options=OPTIONS))
 
     async def _run(self, work: Work[T]) -> T:
         if self._scope is None:
@@ -74,6 +74,6 @@ async def _rest(scope: Scope, cursor: Document) -> list[Document]:
     while cursor["id"]:
         collection = cursor["ns"].partition(".")[2]
         more = {"getMore": cursor["id"], "collection": collection}
-        cursor = (await scope.db.command(more, session=scope.session))["cursor"]
+        cursor = (await scope.db.command(more, session=scope.session, codec_options=OPTIONS))["cursor"]
         found += cursor["nextBatch"]
     return found

@@ -16,7 +16,7 @@ WORKERS = "rowlock_workers"
 
 INDEXES = (
     Index(WORKERS),
-    Index(JOBS, "running", (("owner", 1),), where={"state": RUNNING}),
+    Index(JOBS, "running", (("owner", 1), ("state", 1)), where={"state": RUNNING}),
 )
 
 _HELD = dict.fromkeys(("lease", "owner", "attempts", "maxAttempts", "deaths", "cancelRequested", "type", "queue"), 1)
