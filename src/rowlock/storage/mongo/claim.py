@@ -1,8 +1,8 @@
 """Claim: from ready to running, many at once and each by one owner.
 
-    look ─▶ the first jobs in order ─▶ mark them all, each only while it is still as it was seen ─▶ ours
-              ▲                                      │ some were taken by others
-              └──────────────────────────────────────┘ look again for the rest, a few times
+look ─▶ the first jobs in order ─▶ mark them all, each only while it is still as it was seen ─▶ ours
+          ▲                                      │ some were taken by others
+          └──────────────────────────────────────┘ look again for the rest, a few times
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pymongo import UpdateMany
 from pymongo.read_concern import ReadConcern
 
 from rowlock.ids import uuid7
-from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING, json_text
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.limits import Room, count_starts, rooms, take_turns
@@ -91,32 +91,30 @@ class Claiming(Worked):
         async def work(scope: Scope) -> list[Document]:
             return await (await scope.db.aggregate(asked)).to_list()
 
-        return [_glance(found) for found in await self._plain(work)]
+        return [_glance(found) for found in await self._plain(work, BUSY_SECONDS)]
 
     async def _claim_once(self, queue: str, owner: WorkerId, limit: int) -> tuple[list[Document], bool]:
         """Some of the first jobs of the queue, and whether to look again since others took the rest."""
-        found = await self._plain(lambda scope: _look(scope, queue, limit))
+        found = await self._plain(lambda scope: _look(scope, queue, limit), BUSY_SECONDS)
         if found.paused:
             return [], False
         if found.due:
             now = found.now
-            await self._plain(lambda scope: _promote(scope, queue, now))
-            found = await self._plain(lambda scope: _look(scope, queue, limit))
+            await self._plain(lambda scope: _promote(scope, queue, now), BUSY_SECONDS)
+            found = await self._plain(lambda scope: _look(scope, queue, limit), BUSY_SECONDS)
         if any(job["limitKey"] for job in found.first):
             return await self._claim_keyed(queue, owner, limit, found)
-        mine = await self._plain(lambda scope: _start(scope, owner, found.first, found.now))
+        mine = await self._plain(lambda scope: _start(scope, owner, found.first, found.now), BUSY_SECONDS)
         return mine, len(mine) < len(found.first)
 
-    async def _claim_keyed(
-        self, queue: str, owner: WorkerId, limit: int, look: Look
-    ) -> tuple[list[Document], bool]:
+    async def _claim_keyed(self, queue: str, owner: WorkerId, limit: int, look: Look) -> tuple[list[Document], bool]:
         """The same where some jobs have a limit key: those with a limit in one transaction, which holds their turns."""
-        chosen, found = await self._plain(lambda scope: _choose(scope, queue, limit, look))
+        chosen, found = await self._plain(lambda scope: _choose(scope, queue, limit, look), BUSY_SECONDS)
         limited = [job for job in chosen if _is_limited(job, found)]
         free = [job for job in chosen if not _is_limited(job, found)]
-        mine = await self._plain(lambda scope: _start(scope, owner, free, look.now))
+        mine = await self._plain(lambda scope: _start(scope, owner, free, look.now), BUSY_SECONDS)
         if limited:
-            mine += await self._atomic(lambda scope: _start_limited(scope, owner, limited, look.now))
+            mine += await self._atomic(lambda scope: _start_limited(scope, owner, limited, look.now), BUSY_SECONDS)
         return mine, len(mine) < len(chosen)
 
 
@@ -137,7 +135,13 @@ async def _look(scope: Scope, queue: str, limit: int) -> Look:
     pipeline: list[Document] = [
         {"$documents": [{"now": now}]},
         {"$lookup": {"from": QUEUES, "pipeline": [{"$match": {"_id": queue}}], "as": "paused"}},
-        {"$lookup": {"from": JOBS, "pipeline": [{"$match": due}, {"$limit": 1}, {"$project": {"_id": 1}}], "as": "due"}},
+        {
+            "$lookup": {
+                "from": JOBS,
+                "pipeline": [{"$match": due}, {"$limit": 1}, {"$project": {"_id": 1}}],
+                "as": "due",
+            }
+        },
         {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, "", limit)}},
         {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, _KEYED, limit)}},
     ]
@@ -248,13 +252,17 @@ def _grouped(keys: Sequence[str], found: dict[str, Room]) -> list[tuple[list[str
 
 async def _heads(scope: Scope, queue: str) -> list[str]:
     """The limit keys of jobs that are ready, the one whose first job is first, first: key by key, not job by job."""
-    found = await scope[JOBS].with_options(read_concern=_LATEST).aggregate(
-        [
-            {"$match": {"queue": queue, "state": READY, "limitKey": _KEYED}},
-            {"$sort": {"queue": 1, "state": 1, "limitKey": 1, **_ORDER}},
-            {"$group": {"_id": "$limitKey", "priority": {"$first": "$priority"}, "seq": {"$first": "$seq"}}},
-        ],
-        hint="ready",
+    found = (
+        await scope[JOBS]
+        .with_options(read_concern=_LATEST)
+        .aggregate(
+            [
+                {"$match": {"queue": queue, "state": READY, "limitKey": _KEYED}},
+                {"$sort": {"queue": 1, "state": 1, "limitKey": 1, **_ORDER}},
+                {"$group": {"_id": "$limitKey", "priority": {"$first": "$priority"}, "seq": {"$first": "$seq"}}},
+            ],
+            hint="ready",
+        )
     )
     return [head["_id"] for head in sorted(await found.to_list(), key=_place)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -44,7 +44,9 @@ MIGRATIONS = "rowlock_migrations"
 POOL_CONNECTIONS = 4
 SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and is then waited for by asking again
 CONNECT_SECONDS = 10.0
-SOCKET_SECONDS = 60.0
+STATEMENT_SECONDS = 60.0
+BUSY_SECONDS = 5.0  # for verbs that take milliseconds: after this the socket is half open, or worse
+ROLL_BACK_SECONDS = 2.0
 REFUSAL_SECONDS = 0.05
 TRIES_AT_MOST = 40
 """How often a transaction is tried that others get in the way of."""
@@ -117,6 +119,8 @@ def own_words(url: str) -> Iterator[None]:
         yield
     except StoreError:
         raise
+    except TimeoutError as error:
+        raise StoreUnavailable(f"MongoDB at {url} is not available: it did not answer in time") from error
     except (PyMongoError, BSONError) as error:
         raise in_own_words(error, url) from error
 
@@ -188,7 +192,6 @@ class Link:
             "maxPoolSize": self._size,
             "serverSelectionTimeoutMS": int(SELECT_SECONDS * 1000),
             "connectTimeoutMS": int(CONNECT_SECONDS * 1000),
-            "socketTimeoutMS": int(SOCKET_SECONDS * 1000),
             "appname": "rowlock",
         }
         chosen = {name: value for name, value in options.items() if f"{name.lower()}=" not in given}
@@ -199,7 +202,8 @@ class Link:
 
     @property
     def db(self) -> Database:
-        return database(self.client, self.database)
+        found: Database = database(self.client, self.database)
+        return found
 
     async def replicated(self) -> bool:
         """Whether there is a replica set, so that there are transactions and change streams."""
@@ -219,35 +223,43 @@ class Link:
     async def bare(self, work: Work[T]) -> T:
         """Do the work statement by statement, on a database that may have no schema."""
         await self.replicated()
+        # Not by the driver's own timeouts: with those it may swallow a cancellation on Python 3.11.
         with own_words(self.url):
-            return await work(Scope(self.db, None, self._clock))
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                return await work(self._scope(None))
 
-    async def plain(self, work: Work[T]) -> T:
+    async def plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work statement by statement."""
         await self.ready()
         with own_words(self.url):
-            return await work(Scope(self.db, None, self._clock))
+            async with asyncio.timeout(seconds):
+                return await work(self._scope(None))
 
-    async def atomic(self, work: Work[T]) -> T:
+    async def atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly.
 
         The work may run several times: it must change nothing but the store.
         """
         replicated = await self.ready()
         with own_words(self.url):
-            for attempt in range(TRIES_AT_MOST):
-                try:
-                    if not replicated:
-                        return await work(Scope(self.db, None, self._clock))
-                    async with self.session() as session:
-                        result = await work(Scope(self.db, session, self._clock))
-                        await commit(session)
-                        return result
-                except PyMongoError as error:
-                    if not worth_another_try(error, attempt):
-                        raise
-                await nap(attempt)
+            async with asyncio.timeout(seconds):
+                for attempt in range(TRIES_AT_MOST):
+                    try:
+                        return await (self._in_transaction(work) if replicated else work(self._scope(None)))
+                    except PyMongoError as error:
+                        if not worth_another_try(error, attempt):
+                            raise
+                    await nap(attempt)
         raise AssertionError("the last try raises")
+
+    async def _in_transaction(self, work: Work[T]) -> T:
+        async with self.session() as session:
+            result = await work(self._scope(session))
+            await commit(session)
+            return result
+
+    def _scope(self, session: Session | None) -> Scope:
+        return Scope(self.db, session, self._clock)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -274,7 +286,11 @@ def is_replicated(hello: Document) -> bool:
 def database(client: Any, name: str) -> Any:
     """The database, with what every statement on it is done with; of an asynchronous client or a synchronous one."""
     return client.get_database(
-        name, codec_options=OPTIONS, read_preference=ReadPreference.PRIMARY, write_concern=DURABLE, read_concern=MAJORITY
+        name,
+        codec_options=OPTIONS,
+        read_preference=ReadPreference.PRIMARY,
+        write_concern=DURABLE,
+        read_concern=MAJORITY,
     )
 
 
@@ -293,7 +309,9 @@ async def commit(session: Session) -> None:
 async def _roll_back(session: Session) -> None:
     """End a transaction that was not committed; the server ends by itself what it cannot be told about."""
     if session.in_transaction:
-        await session.abort_transaction()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROLL_BACK_SECONDS):
+                await session.abort_transaction()
 
 
 async def nap(attempt: int) -> None:

@@ -68,7 +68,9 @@ class Producing(Worked):
     def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
         if not isinstance(connection, ClientSession):
             given = f"{type(connection).__module__}.{type(connection).__qualname__}"
-            raise TypeError(f"enqueue(connection=...) takes a session of pymongo's, of either kind of client; not {given}")
+            raise TypeError(
+                f"enqueue(connection=...) takes a ClientSession or AsyncClientSession of pymongo; not {given}"
+            )
         if not jobs:
             return []
         with own_words(self.url):
@@ -77,7 +79,11 @@ class Producing(Worked):
     async def depth(self, queue: str, at_most: int) -> int:
         async def work(scope: Scope) -> int:
             found = 0
-            for where in ({"state": READY, "limitKey": ""}, {"state": READY, "limitKey": {"$gt": ""}}, {"state": DELAYED}):
+            for where in (
+                {"state": READY, "limitKey": ""},
+                {"state": READY, "limitKey": {"$gt": ""}},
+                {"state": DELAYED},
+            ):
                 if found < at_most:  # each has an index of its own
                     found += await scope[JOBS].count_documents({"queue": queue, **where}, limit=at_most - found)
             return found
@@ -125,11 +131,15 @@ async def _take_back(scope: Scope, jobs: Sequence[NewJob]) -> None:
 
 def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps:
     # Not in the transaction: all who enqueue at the same time would have to wait for each other's end.
-    counted = yield db[COUNTERS].with_options(write_concern=_AT_ONCE).find_one_and_update(
-        {"_id": "seq"},
-        [{"$set": {"last": {"$add": [{"$ifNull": ["$last", 0]}, len(jobs)]}, "at": "$$NOW"}}],
-        upsert=True,
-        return_document=ReturnDocument.AFTER,
+    counted = (
+        yield db[COUNTERS]
+        .with_options(write_concern=_AT_ONCE)
+        .find_one_and_update(
+            {"_id": "seq"},
+            [{"$set": {"last": {"$add": [{"$ifNull": ["$last", 0]}, len(jobs)]}, "at": "$$NOW"}}],
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
     )
     given = clock.now()
     now: datetime = counted["at"] if given is None else floor(given)
@@ -141,9 +151,7 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
         if taken:
             yield db[KEYS].bulk_write(taken, session=session)
     first = counted["last"] - len(jobs) + 1
-    created = [
-        job_document(job, first + place, now) for place, job in enumerate(jobs) if place not in existing
-    ]
+    created = [job_document(job, first + place, now) for place, job in enumerate(jobs) if place not in existing]
     if created:
         tally = Tally()
         for document in created:
@@ -229,4 +237,3 @@ def _run_blocking(steps: Steps) -> list[Receipt]:
             result = steps.send(result)
     except StopIteration as end:
         return list(end.value)
-

@@ -77,8 +77,7 @@ async def rooms(scope: Scope, keys: Iterable[str], now: datetime, at_most: int) 
     session = scope.session
     limits = {one["_id"]: one async for one in scope[LIMITS].find({"_id": {"$in": list(names)}}, session=session)}
     known = {
-        one["_id"]: one
-        async for one in scope[LIMIT_KEYS].find({"_id": {"$in": list(wanted | names)}}, session=session)
+        one["_id"]: one async for one in scope[LIMIT_KEYS].find({"_id": {"$in": list(wanted | names)}}, session=session)
     }
     counted = [key for key, name in named.items() if _has(limits, name, "concurrency")]
     running = await _running(scope, counted) if counted else {}

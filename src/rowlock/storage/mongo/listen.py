@@ -30,8 +30,8 @@ async def listen(link: Link, wake: Wake) -> None:
     """Call `wake` on every hint until cancelled; raises StoreUnavailable when hints cannot be had or end."""
     if not await link.replicated():
         raise StoreUnavailable(
-            f"MongoDB at {link.url} is a single server without a replica set, which has no change streams: polling goes on "
-            "(start it with --replSet for wake-ups in milliseconds)"
+            f"MongoDB at {link.url} is a single server without a replica set, which has no change streams: "
+            "polling goes on (start it with --replSet for wake-ups in milliseconds)"
         )
     client = link.new_client()
     hearing = asyncio.create_task(_hear(database(client, link.database)[NOTES], wake))

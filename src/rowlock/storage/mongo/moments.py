@@ -1,7 +1,7 @@
 """Time on MongoDB: BSON dates, which have milliseconds; a moment is rounded down to them, a duration up.
 
-    no fake clock:  "$$NOW" in a pipeline, or `Scope.now()`, both the server's
-    a fake clock:   its moment, as a literal, in either place
+no fake clock:  "$$NOW" in a pipeline, or `Scope.now()`, both the server's
+a fake clock:   its moment, as a literal, in either place
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ class Tally(defaultdict[tuple[str, str], Change]):
 
     def notes(self, now: datetime) -> list[Document]:
         return [
-            {"at": now, "queue": queue, "type": type, **_told(change)} for (queue, type), change in self.items() if change
+            {"at": now, "queue": queue, "type": type, **_told(change)}
+            for (queue, type), change in self.items()
+            if change
         ]
 
     async def write(self, scope: Scope, now: datetime) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pymongo import UpdateOne
 
 from rowlock.ids import uuid7
-from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING, json_fields, json_text, storable
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import FAILURES, failure_document
@@ -26,7 +26,18 @@ _DEATHS = (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
 _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
 
 _SEEN = dict.fromkeys(
-    ("lease", "attempts", "deaths", "cancelRequested", "uniqueKey", "releasesKey", "type", "queue", "companyId", "maxAttempts"),
+    (
+        "lease",
+        "attempts",
+        "deaths",
+        "cancelRequested",
+        "uniqueKey",
+        "releasesKey",
+        "type",
+        "queue",
+        "companyId",
+        "maxAttempts",
+    ),
     1,
 )
 _RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "progress", "message", "cancelRequested"), "")
@@ -36,15 +47,15 @@ class Settling(Worked):
     """The verbs that end attempts."""
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
-        return await self._atomic(lambda scope: settle(scope, owner, settlements)) if settlements else []
+        return await self._atomic(lambda scope: settle(scope, owner, settlements), BUSY_SECONDS) if settlements else []
 
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
-        expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}))
+        expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}), BUSY_SECONDS)
         if not expired:
             return []  # by far the most
-        return await self._atomic(lambda scope: _rescue(scope, limit, delay_seconds, redact))
+        return await self._atomic(lambda scope: _rescue(scope, limit, delay_seconds, redact), BUSY_SECONDS)
 
 
 async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
@@ -73,8 +84,8 @@ async def _settle(
     lost: list[JobId] = []
     ended: list[tuple[Document, Settlement]] = []
     for end in settlements:
-        job = running.get(end.job_id)
-        if job is None or job["lease"] != end.lease:
+        seen = running.get(end.job_id)
+        if seen is None or seen["lease"] != end.lease:
             lost.append(end.job_id)
         else:
             ended.append((running.pop(end.job_id), end))  # said twice: the first ends the lease
@@ -164,7 +175,9 @@ async def _rescue(
     rescued = []
     tally = Tally()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
-    expired = await _expired(scope, limit, {**_SEEN, "owner": 1, "lockedAt": 1, "payload": 1, "payloadText": 1, "now": 1})
+    expired = await _expired(
+        scope, limit, {**_SEEN, "owner": 1, "lockedAt": 1, "payload": 1, "payloadText": 1, "now": 1}
+    )
     for job in expired:
         queue, type, owner, attempts = job["queue"], job["type"], job["owner"], job["attempts"]
         tally[queue, type].rescues += 1
@@ -194,9 +207,7 @@ async def _rescue(
     if not rescued:
         return []
     # Meet their beats: of a rescue and a beat at the same time, one must come first.
-    await scope[WORKERS].update_many(
-        {"_id": {"$in": list(by_owner)}}, {"$inc": {"rescues": 1}}, session=scope.session
-    )
+    await scope[WORKERS].update_many({"_id": {"$in": list(by_owner)}}, {"$inc": {"rescues": 1}}, session=scope.session)
     for owner, settlements in by_owner.items():
         await _settle(scope, owner, settlements, tally)
     for change in tally.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -16,7 +17,16 @@ from rowlock.storage.mongo.alerts import Alerts
 from rowlock.storage.mongo.calling import Calling
 from rowlock.storage.mongo.changes import Changing
 from rowlock.storage.mongo.claim import Claiming
-from rowlock.storage.mongo.connection import POOL_CONNECTIONS, Link, Scope, Work, commit, own_words
+from rowlock.storage.mongo.connection import (
+    BUSY_SECONDS,
+    POOL_CONNECTIONS,
+    STATEMENT_SECONDS,
+    Link,
+    Scope,
+    Work,
+    commit,
+    own_words,
+)
 from rowlock.storage.mongo.enqueue import Producing
 from rowlock.storage.mongo.examine import examine
 from rowlock.storage.mongo.failures import Failures
@@ -110,20 +120,21 @@ class MongoStore(
             finally:
                 transaction.end()
             with own_words(self.url):
-                await commit(session)
+                async with asyncio.timeout(STATEMENT_SECONDS):
+                    await commit(session)
 
     # -- wake-ups ----------------------------------------------------------------------------------
 
     async def wake(self, queue: str) -> None:
-        await self._plain(lambda scope: ring(scope, queue))
+        await self._plain(lambda scope: ring(scope, queue), BUSY_SECONDS)
 
     async def listen(self, wake: Wake) -> None:
         await listen(self._link, wake)
 
     # -- within ------------------------------------------------------------------------------------
 
-    async def _atomic(self, work: Work[T]) -> T:
-        return await self._link.atomic(work)
+    async def _atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
+        return await self._link.atomic(work, seconds)
 
-    async def _plain(self, work: Work[T]) -> T:
-        return await self._link.plain(work)
+    async def _plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
+        return await self._link.plain(work, seconds)

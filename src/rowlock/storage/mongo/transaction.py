@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rowlock.errors import StoreError
-from rowlock.storage.mongo.connection import OPTIONS, Document, Scope, Session, Work, own_words
+from rowlock.storage.mongo.connection import OPTIONS, STATEMENT_SECONDS, Document, Scope, Session, Work, own_words
 from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.importing import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
@@ -61,7 +62,8 @@ class MongoTransaction(ImportingTransaction, Loading):
         if self._scope is None:
             raise StoreError("this transaction has ended: begin another with store.transaction()")
         with own_words(self._url):
-            return await work(self._scope)
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                return await work(self._scope)
 
     def end(self) -> None:
         """Nothing runs through this object any more."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from rowlock.clock import Clock
-from rowlock.storage.mongo.connection import Work
+from rowlock.storage.mongo.connection import STATEMENT_SECONDS, Work
 
 T = TypeVar("T")
 
@@ -18,11 +18,11 @@ class Worked(ABC):
     clock: Clock
 
     @abstractmethod
-    async def _atomic(self, work: Work[T]) -> T:
+    async def _atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly."""
 
     @abstractmethod
-    async def _plain(self, work: Work[T]) -> T:
+    async def _plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work without one: reads, and writes of one document."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pymongo import UpdateOne
 
-from rowlock.storage.mongo.connection import Scope
+from rowlock.storage.mongo.connection import BUSY_SECONDS, Scope
 from rowlock.storage.mongo.documents import JOBS, RUNNING, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
@@ -42,13 +42,13 @@ class Working(Worked):
             await scope[WORKERS].bulk_write(beats)
             return await _held(scope, [worker.id for worker in workers])
 
-        return await self._plain(work) if workers else []
+        return await self._plain(work, BUSY_SECONDS) if workers else []
 
     async def retire(self, owner: WorkerId) -> None:
-        await self._plain(lambda scope: scope[WORKERS].delete_one({"_id": owner}))
+        await self._plain(lambda scope: scope[WORKERS].delete_one({"_id": owner}), BUSY_SECONDS)
 
     async def held(self, owner: WorkerId) -> list[Held]:
-        return await self._plain(lambda scope: _held(scope, [owner]))
+        return await self._plain(lambda scope: _held(scope, [owner]), BUSY_SECONDS)
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
         async def work(scope: Scope) -> list[JobId]:
@@ -66,7 +66,7 @@ class Working(Worked):
             known = {(held.job_id, held.lease) for held in await _held(scope, [owner])}
             return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
 
-        return await self._plain(work) if reports else []
+        return await self._plain(work, BUSY_SECONDS) if reports else []
 
 
 async def _held(scope: Scope, owners: Sequence[WorkerId]) -> list[Held]:
