@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from conformance.stores import STORES, MongoRig
+from faults.databases import Database, MongoDatabase, PostgresDatabase, SqliteDatabase
 from faults.processes import Fleet
 from faults.producer import Producer
+from mongo_server import MongoServer
 from postgres_server import PostgresServer
 
 SEED_VARIABLE = "FAULTS_SEED"
@@ -37,10 +39,17 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.clear_away()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", *(["mongo"] if MongoRig in STORES else [])])
 def database(request: pytest.FixtureRequest) -> Database:
     """An empty, migrated database of each kind."""
     made: Database = request.getfixturevalue(f"{request.param}_database")
+    return made
+
+
+@pytest.fixture(params=["postgres", *(["mongo"] if MongoRig in STORES else [])])
+def remote(request: pytest.FixtureRequest) -> PostgresDatabase | MongoDatabase:
+    """One of each kind that is reached by a network."""
+    made: PostgresDatabase | MongoDatabase = request.getfixturevalue(f"{request.param}_database")
     return made
 
 
@@ -61,6 +70,15 @@ def _on_postgres(server: PostgresServer) -> Iterator[PostgresDatabase]:
     migrate(made)
     yield made
     if server.running:
+        made.drop()
+
+
+@pytest.fixture
+def mongo_database(mongo: MongoServer) -> Iterator[MongoDatabase]:
+    made = MongoDatabase(mongo)
+    migrate(made)
+    yield made
+    if mongo.running:
         made.drop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
@@ -12,10 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 import apsw
 import psutil
 import psycopg
+import pymongo
 
+from mongo_server import MongoServer
 from postgres_server import PostgresServer
 
 _numbers = count(1)
+COUNTS = ("rows", "inserted", "updated", "unchanged", "duplicate", "invalid")
 _COLUMNS = "id, type, status, attempts, deaths, lease, result, error, payload, message, unique_key"
 
 
@@ -42,10 +46,6 @@ class Database(ABC):
     url: str
 
     @abstractmethod
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query finds; tables are named with `{}` before them for the schema."""
-
-    @abstractmethod
     def opened_by(self, pid: int) -> bool:
         """Whether this process has a connection."""
 
@@ -53,15 +53,76 @@ class Database(ABC):
         """Whether nobody keeps all others from writing."""
         return True
 
-    def records(self, where: str = "true") -> dict[str, Record]:
+    @abstractmethod
+    def beside(self) -> Database:
+        """Another empty one of the same kind, not migrated."""
+
+    @abstractmethod
+    def records(self, status: str | None = None) -> dict[str, Record]:
+        """Every job, or those of this status, by id."""
+
+    @abstractmethod
+    def statuses(self) -> dict[str, int]:
+        """How many jobs have each status."""
+
+    @abstractmethod
+    def ready(self) -> int:
+        """How many jobs could be claimed."""
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """How many jobs are not over."""
+
+    @abstractmethod
+    def running(self) -> int: ...
+
+    @abstractmethod
+    def finished(self) -> int: ...
+
+    @abstractmethod
+    def keys(self) -> list[str]:
+        """The unique keys that are held."""
+
+    @abstractmethod
+    def ticks(self) -> list[Any]:
+        """The tick of every run of a schedule."""
+
+    @abstractmethod
+    def locks(self) -> list[tuple[int, str]]:
+        """Token and status of every lock."""
+
+    @abstractmethod
+    def failures(self) -> list[tuple[Any, ...]]:
+        """Payload, reason and stack of every failure."""
+
+    @abstractmethod
+    def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """What a table of the user's holds."""
+
+    @abstractmethod
+    def ledger(self, table: str) -> tuple[int, ...]:
+        """In one glance: how many rows a table has, and COUNTS summed over the chunks that are done."""
+
+
+class SqlDatabase(Database):
+    """A database that speaks SQL."""
+
+    @abstractmethod
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """What a query finds; tables are named with `{}` before them for the schema."""
+
+    def records(self, status: str | None = None) -> dict[str, Record]:
+        where = "true" if status is None else f"status = '{status}'"
         rows = self.rows(f"SELECT {_COLUMNS} FROM {{}}all_jobs WHERE {where}")
         return {str(row[0]): Record(str(row[0]), *row[1:]) for row in rows}
 
     def statuses(self) -> dict[str, int]:
         return dict(self.rows("SELECT status, count(*) FROM {}all_jobs GROUP BY status"))
 
+    def ready(self) -> int:
+        return int(self.rows("SELECT count(*) FROM {}ready")[0][0])
+
     def waiting(self) -> int:
-        """How many jobs are not over."""
         ((queued, running),) = self.rows(
             "SELECT (SELECT count(*) FROM {}ready) + (SELECT count(*) FROM {}delayed), (SELECT count(*) FROM {}running)"
         )
@@ -70,13 +131,40 @@ class Database(ABC):
     def running(self) -> int:
         return int(self.rows("SELECT count(*) FROM {}running")[0][0])
 
+    def finished(self) -> int:
+        return int(self.rows("SELECT count(*) FROM {}finished")[0][0])
 
-class SqliteDatabase(Database):
+    def keys(self) -> list[str]:
+        return [key for (key,) in self.rows("SELECT key FROM {}unique_keys")]
+
+    def ticks(self) -> list[Any]:
+        return [tick for (tick,) in self.rows("SELECT tick FROM {}schedule_runs")]
+
+    def locks(self) -> list[tuple[int, str]]:
+        return [(token, status) for token, status in self.rows("SELECT token, status FROM {}job_idempotency_locks")]
+
+    def failures(self) -> list[tuple[Any, ...]]:
+        return self.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")
+
+    def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return self.rows(f"SELECT {', '.join(columns)} FROM {name}")
+
+    def ledger(self, table: str) -> tuple[int, ...]:
+        chunks = "FROM {}import_chunks WHERE status = 'done'"
+        sums = ", ".join(f"(SELECT coalesce(sum({count}), 0) {chunks})" for count in COUNTS)
+        (found,) = self.rows(f"SELECT (SELECT count(*) FROM {table}), {sums}")
+        return tuple(map(int, found))
+
+
+class SqliteDatabase(SqlDatabase):
     kind = "sqlite"
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"jobs{next(_numbers)}.db"
         self.url = f"sqlite:///{self.path}"
+
+    def beside(self) -> SqliteDatabase:
+        return SqliteDatabase(self.path.parent)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         connection = apsw.Connection(str(self.path))
@@ -103,7 +191,7 @@ class SqliteDatabase(Database):
         return True
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(SqlDatabase):
     kind = "postgres"
 
     def __init__(self, server: PostgresServer) -> None:
@@ -113,16 +201,24 @@ class PostgresDatabase(Database):
             connection.execute(f"CREATE DATABASE {self.name}")
         self.url = server.url_of(self.name)
 
+    def beside(self) -> PostgresDatabase:
+        return PostgresDatabase(self.server)
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    def through(self, port: int) -> str:
+        """The URL by way of a proxy."""
+        return self.url.replace(f":{self.port}/", f":{port}/")
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(query.replace("{}", "rowlock.").encode())
             return cursor.fetchall() if cursor.description else []
 
     def opened_by(self, pid: int) -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            connections = psutil.Process(pid).net_connections("tcp")
-            return any(found.raddr and found.raddr.port == self.server.port for found in connections)
-        return False
+        return _connected(pid, {self.server.port})
 
     def run(self, statement: str) -> None:
         self.rows(statement)
@@ -141,3 +237,104 @@ class PostgresDatabase(Database):
     def drop(self) -> None:
         with psycopg.connect(self.server.url, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+
+
+class MongoDatabase(Database):
+    kind = "mongo"
+
+    def __init__(self, server: MongoServer) -> None:
+        self.server = server
+        self.name = f"faults_{next(_numbers)}"
+        self.url = server.url_of(self.name)
+
+    def beside(self) -> MongoDatabase:
+        return MongoDatabase(self.server)
+
+    @property
+    def port(self) -> int:
+        return self.server.node.port
+
+    def through(self, port: int) -> str:
+        """The URL by way of a proxy: the driver must not find the members behind it."""
+        direct = self.server.url_of(self.name, directConnection="true")
+        return direct.replace(f":{self.port}/", f":{port}/")
+
+    @property
+    def data(self) -> pymongo.database.Database[dict[str, Any]]:
+        return self.server.client[self.name]
+
+    @property
+    def jobs(self) -> pymongo.collection.Collection[dict[str, Any]]:
+        return self.data["jobs"].with_options(read_concern=pymongo.read_concern.ReadConcern("majority"))
+
+    def opened_by(self, pid: int) -> bool:
+        return _connected(pid, {node.port for node in self.server.nodes})
+
+    def records(self, status: str | None = None) -> dict[str, Record]:
+        where = {} if status is None else {"status": status}
+        return {found["_id"]: self._record(found) for found in self.jobs.find(where)}
+
+    def _record(self, found: dict[str, Any]) -> Record:
+        result, payload = (found.get(f"{name}Text", found.get(name)) for name in ("result", "payload"))
+        return Record(
+            *(found[name] for name in ("_id", "type", "status", "attempts", "deaths", "lease")),
+            result=result,
+            error=found.get("error"),
+            payload=payload if isinstance(payload, str) else json.dumps(payload),
+            message=found.get("message"),
+            unique_key=found.get("uniqueKey"),
+        )
+
+    def statuses(self) -> dict[str, int]:
+        found = self.jobs.aggregate([{"$group": {"_id": "$status", "number": {"$sum": 1}}}])
+        return {group["_id"]: group["number"] for group in found}
+
+    def ready(self) -> int:
+        return self.jobs.count_documents({"state": "ready"})
+
+    def waiting(self) -> int:
+        return self.jobs.count_documents({"status": {"$in": ["queued", "processing"]}})
+
+    def running(self) -> int:
+        return self.jobs.count_documents({"status": "processing"})
+
+    def finished(self) -> int:
+        return self.jobs.count_documents({"status": {"$in": ["succeeded", "failed", "cancelled"]}})
+
+    def keys(self) -> list[str]:
+        return [found["_id"] for found in self.data["rowlock_keys"].find()]
+
+    def ticks(self) -> list[Any]:
+        return [found["tick"] for found in self.data["rowlock_runs"].find()]
+
+    def locks(self) -> list[tuple[int, str]]:
+        return [(found["token"], found["status"]) for found in self.data["rowlock_locks"].find()]
+
+    def failures(self) -> list[tuple[Any, ...]]:
+        return [tuple(found.values()) for found in self.data["rowlock_failures"].find()]
+
+    def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return [tuple(found[column] for column in columns) for found in self.data[name].find()]
+
+    def ledger(self, table: str) -> tuple[int, ...]:
+        sums = {count: {"$sum": f"$counts.{count}"} for count in COUNTS}
+        done = [{"$match": {"status": "done"}}, {"$group": {"_id": None, **sums}}]
+        with self.server.client.start_session(snapshot=True) as session:
+            found = list(self.data[table].aggregate([{"$count": "rows"}], session=session))
+            summed = list(self.data["rowlock_chunks"].aggregate(done, session=session))
+        table_rows = found[0]["rows"] if found else 0
+        return (table_rows, *(summed[0][count] if summed else 0 for count in COUNTS))
+
+    def fail(self, point: str, mode: Any, **data: Any) -> None:
+        """Set a fail point of the primary."""
+        self.server.primary.command({"configureFailPoint": point, "mode": mode, "data": data})
+
+    def drop(self) -> None:
+        self.server.client.drop_database(self.name)
+
+
+def _connected(pid: int, ports: set[int]) -> bool:
+    """Whether a process has a connection to one of these."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any(found.raddr and found.raddr.port in ports for found in psutil.Process(pid).net_connections("tcp"))
+    return False

@@ -18,8 +18,6 @@ from rowlock.imports.intake import About, Intake
 from rowlock.settings import load
 from rowlock.storage.imports import ImportRecord
 
-LEDGER = "(SELECT coalesce(sum({column}), 0) FROM {{}}import_chunks WHERE status = 'done')"
-
 
 @dataclass
 class File:
@@ -111,11 +109,9 @@ class Watcher(threading.Thread):
         self.steps: list[int] = []
 
     def run(self) -> None:
-        parts = ("rows", "inserted", "updated", "unchanged", "duplicate", "invalid")
-        sums = ", ".join(LEDGER.format(column=part) for part in parts)
         while not self._over.is_set():
             try:
-                ((table, rows, inserted, *others),) = self._database.rows(f"SELECT (SELECT count(*) FROM log), {sums}")
+                table, rows, inserted, *others = self._database.ledger("log")
             except Exception as error:  # the table comes with the first plan
                 if "log" not in str(error):
                     self.differences.append(error)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Any
 
 from faults.app import app, journal
 from rowlock import Unique
 from rowlock.errors import StoreError
+from rowlock.storage.mongo import MongoStore
 from rowlock.storage.sqlite import SqliteStore
 
 AGAIN_SECONDS = 0.01
@@ -46,17 +48,21 @@ async def ask_for_all(url: str, number: int) -> None:
 
 def die_after_commits(number: int) -> None:
     """Die where the job is on the disk and nobody has been told."""
-    enqueue, commits = SqliteStore.enqueue, 0
+    commits = 0
 
-    async def dying(self: SqliteStore, *args: object) -> object:
-        nonlocal commits
-        done = await enqueue(self, *args)
-        commits += 1
-        if commits % number == 0:
-            os._exit(os.EX_TEMPFAIL)
-        return done
+    def change(enqueue: Any) -> Any:
+        async def dying(self: Any, *args: object) -> object:
+            nonlocal commits
+            done = await enqueue(self, *args)
+            commits += 1
+            if commits % number == 0:
+                os._exit(os.EX_TEMPFAIL)
+            return done
 
-    SqliteStore.enqueue = dying
+        return dying
+
+    for store in (SqliteStore, MongoStore):
+        setattr(store, "enqueue", change(store.enqueue))  # noqa: B010 - a method of someone else's class
 
 
 if __name__ == "__main__":

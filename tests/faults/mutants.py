@@ -13,6 +13,8 @@ from rowlock.clock import Clock
 from rowlock.errors import StoreError
 from rowlock.jobs.keeper import Keeper
 from rowlock.jobs.supervisor import Supervisor
+from rowlock.storage.mongo import MongoStore
+from rowlock.storage.mongo import settle as mongo_settle
 from rowlock.storage.postgres import PostgresStore
 from rowlock.storage.postgres.connection import Connections
 from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
@@ -43,7 +45,7 @@ def apply() -> None:
 
 
 def _each_store(verb: str, change: Any, put: Any = setattr) -> None:
-    for store in (SqliteStore, PostgresStore):
+    for store in (SqliteStore, PostgresStore, MongoStore):
         put(store, verb, change(getattr(store, verb)))
 
 
@@ -130,12 +132,24 @@ def _sqlite_statement(name: str, old: str, new: str) -> None:
 
 
 def settle_by_id() -> None:
-    """SQLite ends an attempt whoever holds the lease."""
+    """SQLite and MongoDB end an attempt whoever holds the lease."""
     _sqlite_statement("end_attempts", "AND lease = ? AND owner = ?", "AND (lease = ? OR 1) AND (owner = ? OR 1)")
+    settled = mongo_settle._settle
+
+    async def unguarded(scope: Any, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
+        lost, now = [], None
+        for end in settlements:
+            held = await scope["jobs"].find_one({"_id": end.job_id, "state": "running"}, session=scope.session)
+            holder, lease = (held["owner"], held["lease"]) if held else (owner, end.lease)
+            left, now = await settled(scope, holder, [end._replace(lease=lease)], tally)
+            lost += left
+        return lost, now
+
+    mongo_settle._settle = unguarded
 
 
 def rescue_is_free() -> None:
-    """In SQLite, a job whose lease ran out gets its attempt back."""
+    """In SQLite and MongoDB, a job whose lease ran out gets its attempt back."""
 
     def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
         free = [s._replace(outcome=Outcome.RELEASE) for s in settlements]
@@ -150,6 +164,19 @@ def rescue_is_free() -> None:
 
     settled, rescued = sqlite_settle._settle, sqlite_settle.rescue
     sqlite_settle.rescue = rescue
+    ended, taken_back = mongo_settle._settle, mongo_settle._rescue
+
+    async def end_free(scope: Any, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
+        return await ended(scope, owner, [s._replace(outcome=Outcome.RELEASE) for s in settlements], tally)
+
+    async def take_back(*args: Any) -> Any:
+        mongo_settle._settle = end_free
+        try:
+            return await taken_back(*args)
+        finally:
+            mongo_settle._settle = ended
+
+    mongo_settle._rescue = take_back
 
 
 def free_ticks() -> None:

@@ -1,6 +1,6 @@
-"""A network that fails, between a client and PostgreSQL: a proxy in a thread of the test's process.
+"""A network that fails, between a client and its database: a proxy in a thread of the test's process.
 
-client ──▶ proxy ──▶ PostgreSQL        cut · slow · silent · the reply to a commit lost
+client ──▶ proxy ──▶ PostgreSQL, MongoDB        cut · slow · silent · the reply to a commit lost
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+from faults.databases import MongoDatabase, PostgresDatabase
 
 _CHUNK_BYTES = 65_536
 _STARTUP_HEADER_BYTES = 4
@@ -29,9 +31,8 @@ class Connection:
         self._writer = writer
         self._server: asyncio.StreamWriter | None = None
         self._silent = False
-        self._executed = False  # the client has sent an Execute whose answer has not passed
-        self._asked = Messages(first_is_startup=True)
-        self._answered = Messages(first_is_startup=False)
+        self._executed = False  # the client has sent what changes something, and its answer has not passed
+        self._wire = proxy.wire()
 
     async def run(self) -> None:
         try:
@@ -63,19 +64,17 @@ class Connection:
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK_BYTES):
-            kinds = self._asked.kinds(data)
-            self._answered.bare_bytes += kinds.count("?")
-            if "E" in kinds and self._proxy.decides("request"):
+            executes = self._wire.executes(data)
+            if executes and self._proxy.decides("request"):
                 return  # it never arrives
-            self._executed = self._executed or "E" in kinds
+            self._executed = self._executed or executes
             await self._pass(data, writer)
 
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK_BYTES):
-            kinds = self._answered.kinds(data)
-            if self._executed and "Z" in kinds:
+            if self._wire.answers(data) and self._executed:
                 self._executed = False
-                # Ready for the next query: what was asked has been committed.
+                # What was asked has been committed.
                 if self._proxy.decides("reply"):
                     return
             await self._pass(data, writer)
@@ -86,6 +85,57 @@ class Connection:
         if not self._silent:
             writer.write(data)
             await writer.drain()
+
+
+class Wire(Protocol):
+    """What passes between a client and its database, seen from the middle."""
+
+    def executes(self, data: bytes) -> bool:
+        """Whether the client asks in this piece for something that is committed with it."""
+
+    def answers(self, data: bytes) -> bool:
+        """Whether an answer of the server is complete with this piece."""
+
+
+class PostgresWire:
+    def __init__(self) -> None:
+        self._asked = Messages(first_is_startup=True)
+        self._answered = Messages(first_is_startup=False)
+
+    def executes(self, data: bytes) -> bool:
+        kinds = self._asked.kinds(data)
+        self._answered.bare_bytes += kinds.count("?")
+        return "E" in kinds
+
+    def answers(self, data: bytes) -> bool:
+        return "Z" in self._answered.kinds(data)  # ready for the next query
+
+
+class MongoWire:
+    _WRITES = (b"insert", b"update", b"delete", b"findAndModify")
+
+    def __init__(self) -> None:
+        self._asked = self._answered = b""
+
+    def executes(self, data: bytes) -> bool:
+        messages, self._asked = self._complete(self._asked + data)
+        return any(map(self._commits, messages))
+
+    def answers(self, data: bytes) -> bool:
+        messages, self._answered = self._complete(self._answered + data)
+        return bool(messages)
+
+    def _complete(self, data: bytes) -> tuple[list[bytes], bytes]:
+        messages = []
+        while len(data) >= 4 and len(data) >= (length := int.from_bytes(data[:4], "little")):
+            messages.append(data[:length])
+            data = data[length:]
+        return messages, data
+
+    def _commits(self, message: bytes) -> bool:
+        # Header, flags, the kind of the first section, the length of its document, the type of its first field.
+        command = message[16 + 4 + 1 + 4 + 1 :].split(b"\0", 1)[0]
+        return command == b"commitTransaction" or (command in self._WRITES and b"\x08autocommit\0" not in message)
 
 
 class Messages:
@@ -121,8 +171,9 @@ class Messages:
 class Proxy:
     """Listens on a port of its own and passes on to `target`, until told otherwise."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, wire: Callable[[], Wire] = PostgresWire) -> None:
         self.target = target
+        self.wire = wire
         self.port = 0
         self.delay_seconds = 0.0
         self.refusing = False
@@ -191,3 +242,8 @@ class Proxy:
     async def _settle(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         await asyncio.wait(others, timeout=5) if others else None
+
+
+def proxy_of(database: PostgresDatabase | MongoDatabase) -> Proxy:
+    """One that stands before this database."""
+    return Proxy(database.port, MongoWire if isinstance(database, MongoDatabase) else PostgresWire)

@@ -17,8 +17,8 @@ STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOC
 
 
 def results(database: Database, job_ids: list[str]) -> list[dict[str, object] | None]:
-    found = {str(job_id): result for job_id, result in database.rows("SELECT id, result FROM {}all_jobs")}
-    return [json.loads(text) if isinstance(text := found[job_id], str) else text for job_id in job_ids]
+    found = database.records()
+    return [json.loads(text) if isinstance(text := found[job_id].result, str) else text for job_id in job_ids]
 
 
 def test_a_holder_that_stood_still_past_the_limit_cannot_say_that_its_work_is_done(
@@ -40,13 +40,13 @@ def test_a_holder_that_stood_still_past_the_limit_cannot_say_that_its_work_is_do
             (third,) = producer.put("guarded", 1)
             until(lambda: results(database, [third]) != [None], 20, other.tail)  # noqa: B023
             taken = [third] if results(database, [third]) == [{"done by": third}] else []
-        ((token, status),) = database.rows("SELECT token, status FROM {}job_idempotency_locks")
+        ((token, status),) = database.locks()
         sleeper.resume()
         until(lambda: results(database, [first]) != [None], 20, sleeper.tail)
     until(lambda: sleeper.events("lock.lost"), 10, sleeper.tail)
     figure(f"guard {database.kind}: taken over with token {token}")
     assert status == "completed"
-    assert database.rows("SELECT token, status FROM {}job_idempotency_locks") == [(token, "completed")]
+    assert database.locks() == [(token, "completed")]
 
 
 def test_work_goes_on_when_the_table_of_locks_is_gone(postgres_database: PostgresDatabase, fleet: Fleet) -> None:
@@ -80,7 +80,7 @@ def test_failures_are_pruned_while_jobs_run(
         for _ in range(failures // 1_000):
             producer.put("fails", 1_000)
         until(lambda: database.waiting() == 0 and database.running() == 0, 300, trees[0].tail)
-    until(lambda: database.rows("SELECT count(*) FROM {}job_failures") == [(0,)], 60, trees[0].tail)
+    until(lambda: not database.failures(), 60, trees[0].tail)
     assert database.statuses() == {"failed": failures}
     until(lambda: pruned_by(trees) >= failures, 10, trees[0].tail)
     pruned = pruned_by(trees)

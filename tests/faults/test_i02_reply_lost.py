@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from faults.databases import Database, MongoDatabase, PostgresDatabase
 from faults.processes import Fleet
-from faults.proxy import Proxy
+from faults.proxy import Proxy, proxy_of
 from faults.until import until
 
 SHORT, LONG = 60, 2_000
@@ -24,12 +24,12 @@ keys = pytest.mark.parametrize(
 
 
 def ask_again_and_again(
-    fleet: Fleet, database: PostgresDatabase, rng: random.Random, number: int, mutant: str = ""
+    fleet: Fleet, database: PostgresDatabase | MongoDatabase, rng: random.Random, number: int, mutant: str = ""
 ) -> Proxy:
     """Enqueue so many keys through a network that loses a third of all replies; returns what it lost."""
-    with Proxy(database.server.port) as proxy:
+    with proxy_of(database) as proxy:
         proxy.lose(rng, requests=0.1, replies=0.3)
-        url = database.url.replace(f":{database.server.port}/", f":{proxy.port}/")
+        url = database.through(proxy.port)
         client = fleet.start("faults.keyed_client", url, str(number), FAULTS_MUTANT=mutant)
         until(lambda: not client.alive, 30 + number * 0.2, client.tail)
         assert client.code == 0, client.tail()
@@ -44,12 +44,16 @@ def jobs_and_keys(fleet: Fleet, database: Database) -> tuple[int, int]:
 
 @keys
 def test_a_lost_reply_does_not_make_a_second_job(
-    postgres_database: PostgresDatabase, fleet: Fleet, rng: random.Random, number: int, figure: Callable[[str], None]
+    remote: PostgresDatabase | MongoDatabase,
+    fleet: Fleet,
+    rng: random.Random,
+    number: int,
+    figure: Callable[[str], None],
 ) -> None:
-    proxy = ask_again_and_again(fleet, postgres_database, rng, number)
+    proxy = ask_again_and_again(fleet, remote, rng, number)
     assert proxy.counts["reply"] > number / 10, "the network lost too few replies for this to be an attack"
-    assert jobs_and_keys(fleet, postgres_database) == (number, number)
-    figure(f"I2 postgres: {number} keys, {proxy.counts['reply']} replies lost after the commit, {number} jobs")
+    assert jobs_and_keys(fleet, remote) == (number, number)
+    figure(f"I2 {remote.kind}: {number} keys, {proxy.counts['reply']} replies lost after the commit, {number} jobs")
 
 
 def test_the_attack_notices_that_keys_are_ignored(
@@ -61,19 +65,21 @@ def test_the_attack_notices_that_keys_are_ignored(
 
 
 @pytest.mark.parametrize("mutant", ["", "keyless"])
+@pytest.mark.parametrize("kind", ["sqlite", "mongo"])
 def test_a_client_that_died_before_its_reply_may_ask_again(
-    sqlite_database: SqliteDatabase, fleet: Fleet, mutant: str
+    request: pytest.FixtureRequest, kind: str, fleet: Fleet, mutant: str
 ) -> None:
-    """Where there is no network, the reply is lost by dying between the commit and the answer."""
+    """Where there is no network, or to commit twice is to commit once, the reply is lost by dying before it."""
+    database: Database = request.getfixturevalue(f"{kind}_database")
     number, deaths = 12, 0
     while len({entry.note for entry in fleet.journal.all("acknowledged")}) < number:
         client = fleet.start(
-            "faults.keyed_client", sqlite_database.url, str(number), FAULTS_MUTANT=mutant, FAULTS_DIE_AFTER_COMMITS="2"
+            "faults.keyed_client", database.url, str(number), FAULTS_MUTANT=mutant, FAULTS_DIE_AFTER_COMMITS="2"
         )
         until(lambda client=client: not client.alive, 20, client.tail)
         assert client.code in (0, os.EX_TEMPFAIL), client.tail()
         deaths += client.code != 0
     assert deaths
-    jobs, keys = jobs_and_keys(fleet, sqlite_database)
+    jobs, keys = jobs_and_keys(fleet, database)
     assert keys == number
     assert jobs > keys if mutant else jobs == keys

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import apsw
 import pytest
 
-from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from faults.databases import Database, MongoDatabase, PostgresDatabase, SqliteDatabase
 from faults.processes import QUICK, Fleet
 from faults.producer import Producer
-from faults.proxy import Proxy
+from faults.proxy import proxy_of
 from faults.until import after, until
 
 LEASE_SECONDS = 0.8
@@ -47,8 +47,8 @@ def test_a_handler_that_holds_the_interpreter_for_five_leases_keeps_its_job(
 @contextmanager
 def unavailable(database: Database, fleet: Fleet) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
     """A way to the database, and a switch that makes it unavailable for everyone for as long as a block lasts."""
-    if isinstance(database, PostgresDatabase):
-        with Proxy(database.server.port) as proxy:
+    if isinstance(database, PostgresDatabase | MongoDatabase):
+        with proxy_of(database) as proxy:
 
             @contextmanager
             def away() -> Iterator[None]:
@@ -57,7 +57,7 @@ def unavailable(database: Database, fleet: Fleet) -> Iterator[tuple[str, Callabl
                 yield
                 proxy.refusing = False
 
-            yield database.url.replace(f":{database.server.port}/", f":{proxy.port}/"), away
+            yield database.through(proxy.port), away
         return
     assert isinstance(database, SqliteDatabase)
     path = str(database.path)

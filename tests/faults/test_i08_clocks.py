@@ -83,7 +83,7 @@ def rescued_from(fleet: Fleet, database: Database, dying: Tree, heir: Tree) -> f
     with Producer(database) as producer:
         while not in_dying():
             producer.put("nap", seconds=600, again=0)
-            until(lambda: not database.rows("SELECT 1 FROM {}ready LIMIT 1"), 10, heir.tail)
+            until(lambda: not database.ready(), 10, heir.tail)
     jobs, killed = in_dying(), time.monotonic()
     dying.kill()
     until(lambda: jobs <= fleet.journal.jobs("end"), LEASE_SECONDS + SLACK_SECONDS, heir.tail)

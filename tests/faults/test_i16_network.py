@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from faults.databases import PostgresDatabase
+from faults.databases import MongoDatabase, PostgresDatabase
 from faults.pgbouncer import Pgbouncer, find_pgbouncer
 from faults.processes import TESTS, Fleet, Tree, _plain_environment
 from faults.producer import Producer
-from faults.proxy import Proxy
+from faults.proxy import Proxy, proxy_of
 from faults.until import after, until
 
 BACK_SECONDS = 5.0
@@ -35,13 +35,14 @@ rounds = pytest.mark.parametrize(
 class Stream:
     """A steady stream of jobs, and how fast they are done by workers behind a proxy."""
 
-    def __init__(self, fleet: Fleet, database: PostgresDatabase, proxy: Proxy, **environment: str) -> None:
+    def __init__(
+        self, fleet: Fleet, database: PostgresDatabase | MongoDatabase, proxy: Proxy, **environment: str
+    ) -> None:
         self.fleet = fleet
         self.database = database
         self.proxy = proxy
         self.producer = Producer(database)
-        url = database.url.replace(f":{database.server.port}/", f":{proxy.port}/")
-        self.tree: Tree = fleet.worker(url, ready=False, **environment)
+        self.tree: Tree = fleet.worker(database.through(proxy.port), ready=False, **environment)
         self._put, self._began = 0, time.monotonic()
         until(lambda: self._speed(WINDOW_SECONDS) >= PACE / 2, 20, self.tree.tail)
 
@@ -75,25 +76,25 @@ class Stream:
         return (self._finished() - before) / (time.monotonic() - began)
 
     def _finished(self) -> int:
-        return int(self.database.rows("SELECT count(*) FROM {}finished")[0][0])
+        return self.database.finished()
 
 
 @pytest.fixture
-def proxy(postgres_database: PostgresDatabase) -> Iterator[Proxy]:
-    with Proxy(postgres_database.server.port) as proxy:
+def proxy(remote: PostgresDatabase | MongoDatabase) -> Iterator[Proxy]:
+    with proxy_of(remote) as proxy:
         yield proxy
 
 
 @rounds
 def test_throughput_is_back_soon_after_a_network_failure(
-    postgres_database: PostgresDatabase,
+    remote: PostgresDatabase | MongoDatabase,
     fleet: Fleet,
     proxy: Proxy,
     rng: random.Random,
     rounds: int,
     figure: Callable[[str], None],
 ) -> None:
-    stream = Stream(fleet, postgres_database, proxy)
+    stream = Stream(fleet, remote, proxy)
     took: dict[str, float] = {}
 
     def cut() -> None:
@@ -119,7 +120,7 @@ def test_throughput_is_back_soon_after_a_network_failure(
         for failure in rng.sample([cut, unreachable, slow, lossy], 4):
             failure()
             took[failure.__name__] = max(took.get(failure.__name__, 0.0), stream.back_after())
-    figure("I16 postgres: back after " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items()))
+    figure(f"I16 {remote.kind}: back after " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items()))
     stream.finish()
     stream.producer.app.blocking.close()
     assert max(took.values()) <= BACK_SECONDS
@@ -127,15 +128,19 @@ def test_throughput_is_back_soon_after_a_network_failure(
 
 @rounds
 def test_throughput_is_back_soon_after_connections_became_half_open(
-    postgres_database: PostgresDatabase, fleet: Fleet, proxy: Proxy, rounds: int, figure: Callable[[str], None]
+    remote: PostgresDatabase | MongoDatabase,
+    fleet: Fleet,
+    proxy: Proxy,
+    rounds: int,
+    figure: Callable[[str], None],
 ) -> None:
     """The worst kind: nobody is told. Every connection there was is dead, new ones work at once."""
-    stream = Stream(fleet, postgres_database, proxy)
+    stream = Stream(fleet, remote, proxy)
     took = []
     for _ in range(rounds):
         proxy.silence()
         took.append(stream.back_after())
-    figure(f"I16 postgres: back {max(took):.1f} s after all connections became half-open")
+    figure(f"I16 {remote.kind}: back {max(took):.1f} s after all connections became half-open")
     stream.finish()
     stream.producer.app.blocking.close()
     assert max(took) <= BACK_SECONDS

@@ -7,14 +7,13 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import apsw
 import psycopg
 import pytest
 
-from faults.databases import Database, PostgresDatabase, SqliteDatabase
+from faults.databases import Database, MongoDatabase, PostgresDatabase, SqliteDatabase
 from rowlock.clock import StoreClock
 from rowlock.ids import uuid7, uuid7s
 from rowlock.settings import load
@@ -47,9 +46,9 @@ async def store(database: Database) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def empty_store(database: Database, tmp_path: Path) -> AsyncIterator[Store]:
+async def empty_store(database: Database) -> AsyncIterator[Store]:
     """Another database of the same kind, beside it."""
-    other = PostgresDatabase(database.server) if isinstance(database, PostgresDatabase) else SqliteDatabase(tmp_path)
+    other = database.beside()
     store = open_store(load(database_url=other.url), StoreClock())
     await store.open()
     await store.migrate()
@@ -252,6 +251,10 @@ def old_transaction(database: Database) -> Iterator[None]:
         with psycopg.connect(database.url) as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.execute("SELECT count(*) FROM rowlock.jobs")
+            yield
+    elif isinstance(database, MongoDatabase):
+        with database.server.client.start_session() as session, session.start_transaction():
+            database.data["jobs"].find_one({}, session=session)
             yield
     else:
         assert isinstance(database, SqliteDatabase)

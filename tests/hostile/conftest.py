@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from faults.conftest import database, figure, fleet, postgres_database, sqlite_database
+from faults.conftest import database, figure, fleet, mongo_database, postgres_database, sqlite_database
 
-__all__ = ["database", "figure", "fleet", "postgres_database", "sqlite_database"]
+__all__ = ["database", "figure", "fleet", "mongo_database", "postgres_database", "sqlite_database"]

@@ -122,7 +122,7 @@ def test_no_secret_is_in_logs_stored_errors_or_commands(database: Database, flee
     said = run_jobs(database, fleet, log_format, jobs)
     assert leaks(said) == []
     assert leaks(stored_errors(database)) == []
-    failures = database.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")
+    failures = database.failures()
     assert len(failures) >= len(jobs)
     assert leaks(repr(failures)) == []
     assert all(name in said for name in ("job.failed", "job.retried", "job.error")), "this was no attack"
@@ -147,7 +147,7 @@ def test_the_attack_notices_that_redaction_is_off(sqlite_database: Database, fle
     said = run_jobs(sqlite_database, fleet, "json", secret_jobs(), mutant="redaction_off")
     assert leaks(said)
     assert leaks(stored_errors(sqlite_database))
-    assert leaks(repr(sqlite_database.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")))
+    assert leaks(repr(sqlite_database.failures()))
 
 
 @pytest.mark.parametrize(
