@@ -22,7 +22,12 @@ _LAST_SEQ = 2**63 - 1
 
 # `updatedAt` of a job that is over is when it was: the same index finds what ended lately.
 INDEXES: tuple[Index, ...] = (
-    Index(JOBS, "over_in_time", (("status", 1), ("updatedAt", 1), ("seq", 1)), where={"state": FINISHED}),
+    Index(
+        JOBS,
+        "over_in_time",
+        (("status", 1), ("state", 1), ("updatedAt", 1), ("seq", 1)),
+        where={"state": FINISHED},
+    ),
 )
 
 
@@ -63,7 +68,7 @@ async def _let_go(scope: Scope, status: Status, policy: KeepPolicy, now: datetim
     if policy.days is not None:
         bounds.append((after(now, -policy.days * DAY_SECONDS) - MILLISECOND, _LAST_SEQ))
     if policy.count is not None:
-        newest = scope[JOBS].find(ended, {"updatedAt": 1, "seq": 1}, session=scope.session)
+        newest = scope[JOBS].find(ended, {"_id": 0, "updatedAt": 1, "seq": 1}, session=scope.session)
         kept_out = await newest.sort([("updatedAt", -1), ("seq", -1)]).skip(policy.count).limit(1).to_list()
         bounds += [(last["updatedAt"], last["seq"]) for last in kept_out]
     if not bounds or limit <= 0:
