@@ -115,6 +115,13 @@ async def test_a_rescue_takes_no_more_than_its_limit(store: Store, clock: FakeCl
     assert rounds == [2, 2, 1, 0]
 
 
+async def test_a_rescue_of_none_takes_none(store: Store, clock: FakeClock) -> None:
+    claimed = await put_and_take(store)
+    clock.advance(LATE)
+    assert await store.rescue(0, {}, str) == []
+    assert await status(store, claimed.id) is Status.PROCESSING
+
+
 async def test_a_beat_keeps_every_lease_of_its_worker(store: Store, clock: FakeClock) -> None:
     await put_many(store, 3)
     await store.claim("default", ANN, 3)

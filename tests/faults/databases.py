@@ -329,6 +329,10 @@ class MongoDatabase(Database):
         """Set a fail point of the primary."""
         self.server.primary.command({"configureFailPoint": point, "mode": mode, "data": data})
 
+    def end_failing(self, point: str) -> int:
+        """Switch a fail point off; how often it was met."""
+        return int(self.server.primary.command({"configureFailPoint": point, "mode": "off"})["count"])
+
     def drop(self) -> None:
         self.server.client.drop_database(self.name)
 

@@ -125,6 +125,15 @@ def session_state() -> None:
     Connections._behind_pooler = no_pooler  # type: ignore[method-assign,assignment]
 
 
+def unreplicated() -> None:
+    """MongoDB answers when the primary alone has a write."""
+    from pymongo import WriteConcern
+
+    from rowlock.storage.mongo import connection
+
+    connection.DURABLE = WriteConcern(w=1, j=True)
+
+
 def _sqlite_statement(name: str, old: str, new: str) -> None:
     found: Any = statements("sqlite")
     assert old in found[name], f"the guard of {name} was not found: has it been rewritten?"
@@ -269,5 +278,6 @@ _MUTANTS = {
         settle_by_id,
         rescue_is_free,
         session_state,
+        unreplicated,
     )
 }

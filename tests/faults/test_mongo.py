@@ -1,0 +1,196 @@
+"""What MongoDB itself may do to us: crash, change its primary, cut the reply to a write that it has done."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from pymongo.errors import PyMongoError
+
+from faults.conftest import migrate
+from faults.databases import MongoDatabase
+from faults.processes import Fleet
+from faults.test_i01_nothing_lost import attack, lost
+from faults.until import after, until
+from mongo_server import MongoServer
+
+SHORT, LONG = 10.0, 60.0
+DRAIN_SECONDS = 60.0
+lengths = pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(SHORT, id="short", marks=[pytest.mark.timeout(200)]),
+        pytest.param(LONG, id="long", marks=[pytest.mark.long, pytest.mark.timeout(LONG + 4 * DRAIN_SECONDS)]),
+    ],
+)
+
+
+@pytest.fixture
+def crashing() -> Iterator[MongoDatabase]:
+    """On a server of its own that keeps its data on a disk, to be crashed."""
+    with MongoServer() as server:
+        made = MongoDatabase(server)
+        migrate(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def three_members() -> Iterator[MongoServer]:
+    with MongoServer(3, durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def replicated(three_members: MongoServer) -> MongoDatabase:
+    made = MongoDatabase(three_members)
+    migrate(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def testable() -> Iterator[MongoServer]:
+    """A server with fail points."""
+    with MongoServer(durable=False, settings={"enableTestCommands": 1}) as server:
+        yield server
+
+
+@pytest.fixture
+def failing(testable: MongoServer) -> MongoDatabase:
+    made = MongoDatabase(testable)
+    migrate(made)
+    return made
+
+
+@lengths
+def test_no_job_is_lost_when_mongod_is_killed_too(
+    crashing: MongoDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
+) -> None:
+    crashes = 0
+
+    def crash() -> None:
+        nonlocal crashes
+        crashing.server.node.restart()
+        crashes += 1
+
+    attack(fleet, crashing, rng, seconds, crash)
+    figure(f"I1 mongo: mongod killed {crashes} times")
+    assert crashes
+    assert lost(fleet, crashing, figure) == set()
+
+
+@lengths
+def test_no_job_is_lost_when_the_primary_changes(
+    replicated: MongoDatabase, fleet: Fleet, rng: random.Random, seconds: float, figure: Callable[[str], None]
+) -> None:
+    elections = 0
+
+    def change() -> None:
+        nonlocal elections
+        before = replicated.server.primary
+        if rng.random() < 0.5:
+            step_down(replicated.server)
+        else:
+            before.kill()
+        until(lambda: replicated.server.primary is not before, 30, "there was no election")
+        elections += 1
+        if not before.running:
+            before.start()
+
+    attack(fleet, replicated, rng, seconds, change)
+    figure(f"I1 mongo: the primary of three changed {elections} times")
+    assert elections
+    assert lost(fleet, replicated, figure) == set()
+
+
+def step_down(server: MongoServer) -> None:
+    """As an operator does: another member is to be the primary."""
+    try:
+        server.primary.command({"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5, "force": True})
+    except PyMongoError:  # it hangs up on whoever tells it
+        return
+
+
+def test_the_attack_notices_writes_that_nobody_else_has(
+    replicated: MongoDatabase, fleet: Fleet, figure: Callable[[str], None]
+) -> None:
+    """With w=1 an answer may be forgotten with the primary that gave it: kept from replicating, then killed."""
+    server = replicated.server
+    producer = fleet.start("faults.producer", replicated.url, "1000000", FAULTS_MUTANT="unreplicated")
+    until(lambda: fleet.journal.jobs("acknowledged"), 20, producer.tail)
+    before = server.primary
+    others = [node for node in server.nodes if node is not before]
+    for node in others:
+        node.pause()
+    begun = len(fleet.journal.jobs("acknowledged"))
+    until(lambda: len(fleet.journal.jobs("acknowledged")) > begun + 20, 20, producer.tail)
+    producer.kill()
+    before.kill()
+    for node in others:
+        node.resume()
+    until(lambda: server.primary is not before, 30, "there was no election")
+    before.start()
+    assert lost(fleet, replicated, figure)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(100, id="short"),
+        pytest.param(2_000, id="long", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_a_reply_that_was_cut_after_the_write_makes_no_second_job(
+    failing: MongoDatabase, fleet: Fleet, number: int, figure: Callable[[str], None]
+) -> None:
+    cuts = [
+        ("onPrimaryTransactionalWrite", {"closeConnection": True}),  # once a write of one statement is done
+        ("failCommand", {"failCommands": ["commitTransaction"], "closeConnection": True}),
+    ]
+    for point, data in cuts:
+        failing.fail(point, {"activationProbability": 0.2}, **data)
+    try:
+        client = fleet.start("faults.keyed_client", failing.url, str(number))
+        tree = fleet.worker(failing, ready=False)
+        until(lambda: not client.alive, 60 + number * 0.2, client.tail)
+        assert client.code == 0, client.tail()
+        until(lambda: failing.finished() == number, 60, tree.tail)
+    finally:
+        cut = [failing.end_failing(point) for point, _ in cuts]
+    figure(f"I2 mongo: {number} keys, {sum(cut)} connections cut by fail points, {len(failing.records())} jobs")
+    assert all(cut), cut
+    assert len(failing.records()) == number
+    assert set(failing.statuses()) == {"succeeded"}
+
+
+def test_a_standalone_server_is_enough(fleet: Fleet, rng: random.Random, figure: Callable[[str], None]) -> None:
+    """Without transactions and change streams; workers and producers are killed as ever."""
+    with MongoServer(0, durable=False) as server:
+        alone = MongoDatabase(server)
+        migrate(alone)
+        attack(fleet, alone, rng, 2.5)
+        assert lost(fleet, alone, figure) == set()
+        for tree in fleet.trees:
+            tree.clear_away()
+
+
+def test_workers_wait_for_a_primary(replicated: MongoDatabase, fleet: Fleet, figure: Callable[[str], None]) -> None:
+    """Two members of three are away: nothing can be written, nobody gives up, and work goes on when they are back."""
+    from faults.producer import Producer
+
+    tree = fleet.worker(replicated, ready=False)
+    with Producer(replicated) as producer:
+        producer.put("nap", 20, seconds=0.05)
+        until(lambda: replicated.finished() == 20, 30, tree.tail)
+        server = replicated.server
+        away = [node for node in server.nodes if node is not server.primary]
+        for node in away:
+            node.kill()
+        until(after(3), 5)
+        for node in away:
+            node.start()
+        until(lambda: any(node.primary for node in server.nodes), 30, "there is a primary again")
+        producer.put("nap", 20, seconds=0.05)
+    until(lambda: replicated.finished() == 40, 60, tree.tail)
+    figure("I16 mongo: work went on after two of three members were away")
+    assert tree.alive
