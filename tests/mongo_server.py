@@ -126,13 +126,6 @@ class MongoNode:
                 self._process.wait(START_SECONDS)
                 (self.folder / "pid").unlink(missing_ok=True)
 
-    def pause(self) -> None:
-        """Let it stand still: whoever talks to it is not answered."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
     def restart(self) -> None:
         """Crash and start again, with its data and on its port."""
         self.kill()
