@@ -97,12 +97,13 @@ async def _take(scope: Scope, permit_id: PermitId, limits: list[CallLimit], hold
             return wait
     taker = uuid7()
     for place, limit in enumerate(limits):
-        document: Document = await scope[CALLS].find_one_and_update(
+        document = await scope[CALLS].find_one_and_update(
             {"_id": limit.key},
             _taking(permit_id, taker, limit, hold, scope.clock),
             upsert=True,
             return_document=ReturnDocument.AFTER,
         )
+        assert document is not None  # it is made where it is not there
         permit = _permit(document, permit_id)
         if permit is not None and permit["running"]:
             continue
@@ -235,7 +236,7 @@ def _counted(document: Document, now: int) -> Iterable[tuple[int, int]]:
 
 def _wait(document: Document, count: int, now: int) -> int:
     """The milliseconds until a call of this key may begin."""
-    until = max(document.get("restsUntil", 0), now)
+    until: int = max(document.get("restsUntil", 0), now)
     calls = 0
     for free_at, more in sorted(_counted(document, now), reverse=True):
         calls += more

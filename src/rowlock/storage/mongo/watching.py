@@ -3,95 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from rowlock.storage import watching
 from rowlock.storage.calls import SyncCounts
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING
+from rowlock.storage.mongo.documents import DELAYED, JOBS, READY
 from rowlock.storage.mongo.failures import FAILURES
 from rowlock.storage.mongo.listing import records
 from rowlock.storage.mongo.moments import after
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import JobRecord, Status
+from rowlock.storage.records import JobId, JobRecord, Status
 from rowlock.storage.watching import DAY_SECONDS, FAILURES_LOOKED_AT, is_failing
 
-_LATEST = [("firstFailedAt", -1), ("_id", -1)]
+READ_AT_ONCE = 100
+_EVER = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 
 
 class Watching(watching.Watching, Worked):
     """What operators of a sync ask."""
 
     async def failing(self, queues: Sequence[str], limit: int, company_id: str | None = None) -> list[JobRecord]:
-        if limit <= 0 or not queues:
-            return []
         return await self._plain(lambda scope: _failing(scope, queues, limit, company_id))
 
     async def _retrying(self, queues: Sequence[str]) -> int:
-        # Only a job that waits again has the field, and these are few: its index finds them.
-        again = {"queuedAt": {"$exists": True}, "queue": {"$in": list(queues)}, "attempts": {"$gt": 0}}
-        return await self._plain(lambda scope: scope[JOBS].count_documents(again))
+        again = {
+            "queuedAt": _EVER,  # by the index of those that wait again: they are few
+            "queue": {"$in": list(queues)},
+            "state": {"$in": [READY, DELAYED]},
+            "attempts": {"$gt": 0},
+        }
+        return await self._plain(lambda scope: scope[JOBS].count_documents(again, hint="again"))
 
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
         async def count(scope: Scope) -> SyncCounts:
             now = await scope.now()
-            lately = {"$gt": ["$finishedAt", after(now, -DAY_SECONDS)]}
-            waits = {"$in": ["$state", [READY, DELAYED]]}
-            fresh = {"$eq": ["$attempts", 0]}
-            due = {"$and": [waits, {"$lte": ["$availableAt", now]}]}
-            groups: Document = {
-                "_id": None,
-                "pending": _number({"$and": [waits, fresh]}),
-                "processing": _number({"$eq": ["$state", RUNNING]}),
-                "retrying": _number({"$and": [waits, {"$not": fresh}]}),
-                "dead": _number({"$eq": ["$status", Status.FAILED.value]}),
-                "completed": _number({"$and": [{"$eq": ["$status", Status.SUCCEEDED.value]}, lately]}),
-                "mean": {
-                    "$avg": {
-                        "$cond": [
-                            {"$and": [{"$eq": ["$state", FINISHED]}, lately]},
-                            {"$subtract": ["$finishedAt", "$startedAt"]},
-                            None,
-                        ]
-                    }
-                },
-                "oldest": {"$min": {"$cond": [due, "$availableAt", None]}},
-            }
-            of_company = {"companyId": company_id, "queue": {"$in": list(queues)}}
-            cursor = await scope[JOBS].aggregate([{"$match": of_company}, {"$group": groups}])
-            for found in await cursor.to_list():
-                return SyncCounts(
-                    found["pending"],
-                    found["processing"],
-                    found["retrying"],
-                    found["dead"],
-                    found["completed"],
-                    found["mean"],
-                    None if found["oldest"] is None else (now - found["oldest"]).total_seconds(),
-                )
-            return SyncCounts(0, 0, 0, 0, 0, None, None)
+            mine = {"companyId": company_id, "queue": {"$in": list(queues)}}
+            steps = [{"$match": mine}, {"$group": {"_id": None, **_standing(now)}}]
+            found = await (await scope[JOBS].aggregate(steps)).to_list()
+            if not found:
+                return SyncCounts(0, 0, 0, 0, 0, None, None)
+            (sums,) = found
+            since = sums.pop("since")
+            del sums["_id"]
+            return SyncCounts(**sums, lag_seconds=None if since is None else (now - since).total_seconds())
 
         return await self._plain(count)
 
 
-def _number(condition: Document) -> Document:
-    return {"$sum": {"$cond": [condition, 1, 0]}}
+def _standing(now: datetime) -> Document:
+    """Sums over jobs, by the names of SyncCounts."""
+
+    def number(*conditions: Any) -> Document:
+        return {"$sum": {"$cond": [{"$and": list(conditions)}, 1, 0]}}
+
+    def is_now(status: Status) -> Document:
+        return {"$eq": ["$status", status.value]}
+
+    lately = {"$gt": ["$finishedAt", after(now, -DAY_SECONDS)]}
+    tried = {"$gt": ["$attempts", 0]}
+    due = {"$and": [is_now(Status.QUEUED), {"$lte": ["$availableAt", now]}]}
+    return {
+        "pending": number(is_now(Status.QUEUED), {"$not": [tried]}),
+        "processing": number(is_now(Status.PROCESSING)),
+        "retrying": number(is_now(Status.QUEUED), tried),
+        "dead": number(is_now(Status.FAILED)),
+        "completed_24h": number(is_now(Status.SUCCEEDED), lately),
+        "mean_ms": {"$avg": {"$cond": [lately, {"$subtract": ["$finishedAt", "$startedAt"]}, None]}},
+        "since": {"$min": {"$cond": [due, "$availableAt", None]}},
+    }
 
 
 async def _failing(scope: Scope, queues: Sequence[str], limit: int, company_id: str | None) -> list[JobRecord]:
-    asked: list[Document] = [{"queueName": queue} for queue in dict.fromkeys(queues)]
-    if company_id is not None:
-        asked = [{"companyId": company_id, "queueName": {"$in": list(queues)}}]
-    shown = {"jobId": 1, "firstFailedAt": 1}
-    failed: list[Document] = []
-    for where in asked:
-        failed += await scope[FAILURES].find(where, shown).sort(_LATEST).limit(FAILURES_LOOKED_AT).to_list()
-    failed.sort(key=lambda one: (one["firstFailedAt"], one["_id"]), reverse=True)
-    ids = list(dict.fromkeys(one["jobId"] for one in failed))
+    ids = await _failed_lately(scope, queues, company_id)
     found: list[JobRecord] = []
-    for start in range(0, len(ids), limit):
-        part = ids[start : start + limit]
-        jobs = {job.id: job for job in await records(scope, await scope[JOBS].find({"_id": {"$in": part}}).to_list())}
-        found += [jobs[job_id] for job_id in part if job_id in jobs and is_failing(jobs[job_id])]
+    for start in range(0, len(ids), READ_AT_ONCE):
         if len(found) >= limit:
             break
-    return found[:limit]
+        some = ids[start : start + READ_AT_ONCE]
+        jobs = await records(scope, await scope[JOBS].find({"_id": {"$in": some}}).to_list())
+        found += sorted(filter(is_failing, jobs), key=lambda job: some.index(job.id))
+    return found[: max(limit, 0)]
+
+
+async def _failed_lately(scope: Scope, queues: Sequence[str], company_id: str | None) -> list[JobId]:
+    """The jobs of the last failures of each queue, or of the company, the latest first."""
+    if company_id is None:
+        asked: list[Document] = [{"queueName": queue} for queue in queues]
+    else:
+        asked = [{"companyId": company_id, "queueName": {"$in": list(queues)}}]
+    rows: list[Document] = []
+    for where in asked:
+        last = scope[FAILURES].find(where, {"jobId": 1, "firstFailedAt": 1})
+        rows += await last.sort([("firstFailedAt", -1), ("_id", -1)]).limit(FAILURES_LOOKED_AT).to_list()
+    rows.sort(key=lambda row: (row["firstFailedAt"], row["jobId"]), reverse=True)
+    return list(dict.fromkeys(row["jobId"] for row in rows))
