@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING, json_text
+from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING, json_text
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.limits import Room, count_starts, rooms, take_turns
 from rowlock.storage.mongo.moments import now_of
@@ -164,7 +164,7 @@ async def _promote(scope: Scope, queue: str, now: datetime) -> None:
     found = scope[JOBS].find(due, {"_id": 1}).sort(list(_ORDER.items())).limit(PROMOTED_AT_MOST)
     ids = [job["_id"] async for job in found]
     guard = {"_id": {"$in": ids}, "state": DELAYED, "availableAt": {"$lte": now}}
-    await scope[JOBS].update_many(guard, {"$set": {"state": READY}})
+    await scope[JOBS].update_many(guard, {"$set": {"state": READY}}, hint=BY_ID)
 
 
 async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
@@ -189,14 +189,14 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
     for job in jobs:
         alike[job["lease"], job["attempts"]].append(job["_id"])
     updates = [
-        UpdateMany({"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}, change)
+        UpdateMany({"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}, change, hint=BY_ID)
         for (lease, attempts), ids in alike.items()
     ]
     result = await scope[JOBS].bulk_write(updates, ordered=False, session=scope.session)
     if result.modified_count == len(jobs):
         return list(jobs)
     ids = [job["_id"] for job in jobs]
-    ours = scope[JOBS].find({"_id": {"$in": ids}, "claim": claim}, {"_id": 1}, session=scope.session)
+    ours = scope[JOBS].find({"_id": {"$in": ids}, "claim": claim}, {"_id": 1}, session=scope.session, hint=BY_ID)
     got = {job["_id"] async for job in ours}
     return [job for job in jobs if job["_id"] in got]
 

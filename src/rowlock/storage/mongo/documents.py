@@ -23,6 +23,9 @@ JOBS = "jobs"
 READY, DELAYED, RUNNING, FINISHED = "ready", "delayed", "running", "finished"
 """The field `state`: `status` as the claim needs it."""
 
+BY_ID = "_id_"
+"""The index to name wherever ids are given with more: the planner may take one that holds thousands of others."""
+
 NESTING_MAX = 90
 _INT64 = range(-(2**63), 2**63)
 _ODD = re.compile(r"[$.]|\\u00|\d{19}")

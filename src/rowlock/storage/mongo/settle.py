@@ -7,11 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pymongo import UpdateOne
+from pymongo import UpdateMany
 
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING, json_fields, json_text, storable
+from rowlock.storage.mongo.documents import (
+    BY_ID,
+    DELAYED,
+    FINISHED,
+    JOBS,
+    READY,
+    RUNNING,
+    json_fields,
+    json_text,
+    storable,
+)
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import FAILURES, failure_document
 from rowlock.storage.mongo.moments import after, now_of
@@ -40,6 +50,7 @@ _SEEN = dict.fromkeys(
     ),
     1,
 )
+_OWN = {"result", "error"}
 _RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "progress", "message", "cancelRequested"), "")
 
 
@@ -52,6 +63,8 @@ class Settling(Worked):
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
+        if limit <= 0:
+            return []
         expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}), BUSY_SECONDS)
         if not expired:
             return []  # by far the most
@@ -78,6 +91,7 @@ async def _settle(
             {"$project": {**_SEEN, "now": now_of(scope.clock)}},
         ],
         session=scope.session,
+        hint=BY_ID,
     ):
         running[job["_id"]] = job
         now = job["now"]
@@ -105,7 +119,7 @@ async def _place(
     scope: Scope, now: datetime, owner: WorkerId, ended: Sequence[tuple[Document, Settlement]], tally: Tally
 ) -> bool:
     """Put each job whose attempt has ended where its outcome says; False, and nothing else, if its lease is lost."""
-    updates, failures, keys = [], [], []
+    changes, failures, keys = Changes(owner), [], []
     for job, end in ended:
         outcome = Outcome(end.outcome)
         change = tally[end.queue, end.type]
@@ -152,9 +166,9 @@ async def _place(
             gone["startedAt"] = ""
         if reason is not None:
             fields["error"] = reason
-        updates.append(UpdateOne(_guard(job, owner), {"$set": fields, "$unset": gone}))
-    result = await scope[JOBS].bulk_write(updates, ordered=False, session=scope.session)
-    if result.matched_count < len(updates):
+        changes.add(job, fields, gone)
+    result = await scope[JOBS].bulk_write(changes.updates(), ordered=False, session=scope.session)
+    if result.matched_count < len(ended):
         return False
     if failures:
         await scope[FAILURES].insert_many(failures, session=scope.session)
@@ -163,9 +177,29 @@ async def _place(
     return True
 
 
-def _guard(job: Document, owner: WorkerId) -> Document:
-    """The guard of every ending: this job, this lease, this owner."""
-    return {"_id": job["_id"], "state": RUNNING, "lease": job["lease"], "owner": owner}
+class Changes:
+    """What becomes of each job, those alike together: one update of a hundred jobs costs a third of a hundred."""
+
+    def __init__(self, owner: WorkerId) -> None:
+        self._owner = owner
+        self._alike: dict[Any, tuple[list[JobId], Document, Document]] = {}
+
+    def add(self, job: Document, fields: Document, gone: Document) -> None:
+        own = job["_id"] if fields.keys() & _OWN else None
+        values = () if own else tuple(fields.values())
+        alike = self._alike.setdefault((job["lease"], own, values), ([], fields, gone))
+        alike[0].append(job["_id"])
+
+    def updates(self) -> list[UpdateMany]:
+        # The guard of every ending: this job, this lease, this owner.
+        return [
+            UpdateMany(
+                {"_id": {"$in": ids}, "state": RUNNING, "lease": lease, "owner": self._owner},
+                {"$set": fields, "$unset": gone},
+                hint=BY_ID,
+            )
+            for (lease, _, _), (ids, fields, gone) in self._alike.items()
+        ]
 
 
 async def _rescue(

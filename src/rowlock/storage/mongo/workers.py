@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pymongo import UpdateOne
 
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Scope
-from rowlock.storage.mongo.documents import JOBS, RUNNING, storable
+from rowlock.storage.mongo.documents import BY_ID, JOBS, RUNNING, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import Held, JobId, Progress, Worker, WorkerId
@@ -57,6 +57,7 @@ class Working(Worked):
                 UpdateOne(
                     {"_id": report.job_id, "state": RUNNING, "lease": report.lease, "owner": owner},
                     {"$set": {"progress": report.percent, "message": storable(report.message), "updatedAt": now}},
+                    hint=BY_ID,
                 )
                 for report in reports
             ]
