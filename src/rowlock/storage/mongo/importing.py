@@ -61,8 +61,9 @@ from rowlock.storage.mongo.import_documents import (
     waiting_chunk,
 )
 from rowlock.storage.mongo.import_locks import hold, lock, locked, release
+from rowlock.storage.mongo.load import Loading
 from rowlock.storage.mongo.moments import after, floor
-from rowlock.storage.mongo.work import InTransaction, Worked
+from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, NewJob, Status
 
 INDEXES = (*import_documents.INDEXES, *import_locks.INDEXES)
@@ -243,7 +244,7 @@ class Importing(Worked):
         return await self._plain(alone)
 
 
-class ImportingTransaction(InTransaction):
+class ImportingTransaction(Loading):
     """What an import records in a transaction together with the end of its job."""
 
     _seen: _Own | None = None
@@ -258,6 +259,7 @@ class ImportingTransaction(InTransaction):
         """Let others decide about the imports of this transaction, which has ended."""
         if self._seen is not None:
             await asyncio.shield(self._seen.release())
+        await super().release()
 
     async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
         if not may_be(import_id, job_id):
