@@ -10,7 +10,7 @@ from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNN
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import MILLISECOND, floor
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import Status
+from rowlock.storage.records import JobId, Status
 
 INDEXES: tuple[Index, ...] = (
     # Those that wait again: they are few. The others that wait have not changed since they were created.
@@ -39,22 +39,24 @@ async def _changes(scope: Scope, since: datetime, limit: int) -> Changes:
     first = floor(since)
     if first < since:
         first += MILLISECOND  # the first moment that MongoDB knows which is not before it
-    found: list[Document] = []
+    now = await scope.now()
+    jobs: dict[JobId, Document] = {}
     for where, order in _places(first):
-        jobs = scope[JOBS].find(where, _SHOWN, session=scope.session)
-        found += await jobs.sort(order).limit(limit + 1).to_list()
-    found.sort(key=lambda job: (job["updatedAt"], job["seq"]))
-    return Changes([_change(job) for job in found[:limit]], len(found) > limit, await scope.now())
+        some = scope[JOBS].find(where, _SHOWN, session=scope.session)
+        jobs |= {job["_id"]: job for job in await some.sort(order).limit(limit + 1).to_list()}
+    found = sorted(jobs.values(), key=lambda job: (job["updatedAt"], job["seq"]))
+    return Changes([_change(job) for job in found[:limit]], len(found) > limit, now)
 
 
 def _places(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
     """Where a job that changed can be, and the order in which it did, as the index of each place has it."""
     lately = {"$gte": since}
+    # In the order of a job's life: without a transaction one that moves on meanwhile is met again, not missed.
     return [
-        ({"status": {"$in": _FINAL}, "state": FINISHED, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
-        ({"owner": {"$gt": ""}, "state": RUNNING, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
-        ({"queuedAt": lately, "state": _WAITING}, [("queuedAt", 1), ("seq", 1)]),
         ({"createdAt": lately, "state": _WAITING, "queuedAt": None}, [("createdAt", 1), ("seq", 1)]),
+        ({"queuedAt": lately, "state": _WAITING}, [("queuedAt", 1), ("seq", 1)]),
+        ({"owner": {"$gt": ""}, "state": RUNNING, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
+        ({"status": {"$in": _FINAL}, "state": FINISHED, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
     ]
 
 

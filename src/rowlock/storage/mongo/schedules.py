@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from pymongo import UpdateOne
+from pymongo.errors import DuplicateKeyError
 
 from rowlock.storage.mongo import enqueue
 from rowlock.storage.mongo.connection import Document, Scope
@@ -120,29 +121,59 @@ def _declared(spec: str, first: datetime) -> list[Document]:
 
 
 async def _fire(scope: Scope, tick: Tick) -> Receipt | None:
-    if not await _advance(scope, tick):
+    before = await _advance(scope, tick)
+    if before is None:
         return None
-    this = {"name": tick.name, "tick": floor(tick.at)}
-    if await scope[RUNS].find_one(this, {"_id": 1}, session=scope.session):
-        raise _TickTaken
-    receipt = (await enqueue.add(scope, [tick.job]))[0] if tick.job is not None else None
     now = await scope.now()
-    if receipt is None:
-        run = {**this, "enqueuedAt": now, "status": RunStatus.MISSED.value, "endedAt": now}
-    else:
-        run = {**this, "enqueuedAt": now, "status": RunStatus.WAITING.value, "jobId": receipt.job_id, "open": True}
-    await scope[RUNS].insert_one(run, session=scope.session)
+    run: Document = {"name": tick.name, "tick": floor(tick.at), "enqueuedAt": now}
+    if tick.job is None:
+        await _add_run(scope, {**run, "status": RunStatus.MISSED.value, "endedAt": now})
+        return None
+    # The run first: without a transaction it alone keeps two from enqueueing the job of one tick.
+    await _add_run(scope, {**run, "status": RunStatus.WAITING.value, "jobId": tick.job.id, "open": True})
+    try:
+        (receipt,) = await enqueue.add(scope, [tick.job])
+    except BaseException:
+        if scope.session is None:
+            await _take_back(scope, tick, before)
+        raise
+    if not receipt.created:
+        holder = {"$set": {"jobId": receipt.job_id}}
+        await scope[RUNS].update_one(_run_of(tick), holder, session=scope.session)
     return receipt
 
 
-async def _advance(scope: Scope, tick: Tick) -> bool:
-    """Move the schedule on, where it is this tick's turn; whether the tick may fire."""
+def _run_of(tick: Tick) -> Document:
+    return {"name": tick.name, "tick": floor(tick.at)}
+
+
+async def _add_run(scope: Scope, run: Document) -> None:
+    # Looked for first: an error in a transaction ends it.
+    if await scope[RUNS].find_one({"name": run["name"], "tick": run["tick"]}, {"_id": 1}, session=scope.session):
+        raise _TickTaken
+    try:
+        await scope[RUNS].insert_one(run, session=scope.session)
+    except DuplicateKeyError as error:
+        if scope.session is None:
+            raise _TickTaken from error
+        raise  # the next try sees it
+
+
+async def _take_back(scope: Scope, tick: Tick, before: Document) -> None:
+    """Undo what was written for a tick whose job was refused, where no transaction does."""
+    await scope[RUNS].delete_one(_run_of(tick))
+    if tick.expected is not None:
+        moved = {"_id": tick.name, "nextAt": floor(tick.next_at), "lastTick": floor(tick.at)}
+        await scope[SCHEDULES].replace_one(moved, before)
+
+
+async def _advance(scope: Scope, tick: Tick) -> Document | None:
+    """Move the schedule on, where it is this tick's turn; the schedule as it was, or None: the tick may not fire."""
     if tick.expected is None:
-        return True
+        return {}
     due = {"_id": tick.name, "nextAt": floor(tick.expected), "pausedAt": None}
     moved = {"nextAt": floor(tick.next_at), "lastTick": floor(tick.at)}
-    changed = await scope[SCHEDULES].update_one(due, {"$set": moved}, session=scope.session)
-    return changed.matched_count > 0
+    return await scope[SCHEDULES].find_one_and_update(due, {"$set": moved}, session=scope.session)
 
 
 async def _close_runs(scope: Scope, limit: int) -> list[RunRecord]:

@@ -174,9 +174,7 @@ async def _fold(scope: Scope, limit: int) -> int:
     """Move notes into the sums, and let go of what is more than a day old."""
     forgotten = _minute(await scope.now()) - timedelta(hours=KEPT_HOURS)
     await scope[MINUTES].delete_many({"at": {"$lt": forgotten}}, session=scope.session)
-    notes = (
-        await scope[NOTES].find({}, session=scope.session).sort("_id", 1).limit(limit).to_list() if limit > 0 else []
-    )
+    notes = await _take_notes(scope, limit)
     if not notes:
         return 0
     there: dict[tuple[str, str], Document] = defaultdict(lambda: defaultdict(int))
@@ -188,7 +186,6 @@ async def _fold(scope: Scope, limit: int) -> int:
         if any(note.get(name, 0) > 0 for name in _EVENTS):
             for name in _HAPPENED:
                 happened[_minute(note["at"]), *kind][name] += max(note.get(name, 0), 0)
-    await scope[NOTES].delete_many({"_id": {"$in": [note["_id"] for note in notes]}}, session=scope.session)
     totals = [
         _adding({"queue": queue, "type": type}, added) for (queue, type), added in there.items() if any(added.values())
     ]
@@ -199,6 +196,28 @@ async def _fold(scope: Scope, limit: int) -> int:
         if writes:
             await scope[collection].bulk_write(writes, session=scope.session)
     return len(notes)
+
+
+async def _take_notes(scope: Scope, limit: int) -> list[Document]:
+    """Remove the first notes, which nobody else adds to the sums then."""
+    if limit <= 0:
+        return []
+    if scope.session is None:
+        return await _take_notes_alone(scope, limit)
+    notes = await scope[NOTES].find({}, session=scope.session).sort("_id", 1).limit(limit).to_list()
+    await scope[NOTES].delete_many({"_id": {"$in": [note["_id"] for note in notes]}}, session=scope.session)
+    return notes
+
+
+async def _take_notes_alone(scope: Scope, limit: int) -> list[Document]:
+    """The same without a transaction, one by one: else two would take the same."""
+    taken: list[Document] = []
+    while len(taken) < limit:
+        note = await scope[NOTES].find_one_and_delete({}, sort=[("_id", 1)])
+        if note is None:
+            break
+        taken.append(note)
+    return taken
 
 
 def _adding(kind: Document, added: Document) -> UpdateOne:
