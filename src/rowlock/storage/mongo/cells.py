@@ -54,10 +54,13 @@ def keeper(kind: Kind, types: frozenset[str]) -> Callable[[Any], Any]:
         allowed |= {"long", "double", "decimal"}
     if allowed & {"object", "array"}:
         allowed |= {"json"}
-    wanted = _WANTED[kind]
-    chosen = next((each for each in wanted if each in allowed), wanted[0]) if allowed else wanted[0]
+    fitting = [each for each in _WANTED[kind] if not allowed or each in allowed]
     texts = not allowed or "string" in allowed
-    return lambda cell: _kept(cell, kind, chosen, texts)
+    return lambda cell: _kept(cell, kind, fitting[0], texts) if fitting else _misfit()
+
+
+def _misfit() -> Any:
+    raise CellRefused("out_of_range", "a value is not of the kind that its column takes")
 
 
 def _kept(cell: Any, kind: Kind, chosen: str, texts: bool) -> Any:

@@ -102,9 +102,8 @@ class Loading(InTransaction):
         return await self._writing(load.table, lambda scope: rehearsed(scope, load, frame, wiped))
 
     async def _writing(self, table: str, work: Work[T], *others: str) -> T:
-        result = await self._run(lambda scope: _patiently(scope, work))
-        self._tables.written.update((table, *others))
-        return result
+        self._tables.written.update((table, *others))  # even where it fails: to look there is to hold it
+        return await self._run(lambda scope: _patiently(scope, work))
 
 
 async def _patiently(scope: Scope, work: Work[T]) -> T:

@@ -4,7 +4,7 @@
     judge    each row is new, differs, is unchanged, or would be refused
     write    updates, then inserts, by key
 
-Whatever another has changed since the transaction began is a conflict, and ends it: what was looked at is what is there.
+What another has changed since the transaction began is a conflict, and ends it: what was looked at is what is there.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Put:
             bad = {refused.row for refused in refusals.rows}
             judged.updates = [write for write in judged.updates if write.row not in bad]
             judged.inserts = [write for write in judged.inserts if write.row not in bad]
-        judged.rows = [row for row in rows if row.number not in {refused.row for refused in refusals.rows}]
+        bad = {refused.row for refused in refusals.rows}
+        judged.rows = [row for row in rows if row.number not in bad]
         return judged
 
     async def write(self, judged: Judged) -> None:

@@ -141,7 +141,8 @@ class _Taken:
     def free(self, write: Write) -> bool:
         if not self._is_in(write.after):
             return True
-        return self._holders.get(self._values(write.after), write.after["_id"]) == write.after["_id"]
+        own = write.after["_id"]
+        return bool(self._holders.get(self._values(write.after), own) == own)
 
     def take(self, write: Write) -> None:
         if write.before is not None:
@@ -173,11 +174,8 @@ async def look_up(
     """The documents of the collection that have in these fields what one of those given has."""
     size = 10 * BATCH_ROWS if len(fields) == 1 else BATCH_ROWS // 2
     for batch in _batches([{name: each.get(name) for name in fields} for each in documents], size):
-        where: Document
-        if len(fields) == 1:
-            where = {fields[0]: {"$in": [each[fields[0]] for each in batch]}}
-        else:
-            where = {"$or": batch}
+        one_field: Document = {fields[0]: {"$in": [each[fields[0]] for each in batch]}}
+        where = one_field if len(fields) == 1 else {"$or": batch}
         asked = {"$and": [where, *others]} if others else where
         async for found in scope[collection(shape.name)].find(asked, session=scope.session, **(more or {})):
             yield found

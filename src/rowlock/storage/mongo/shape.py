@@ -252,7 +252,9 @@ def _unique(index: Mapping[str, Any]) -> UniqueIndex:
 
 
 def _folds(collation: Mapping[str, Any] | None) -> bool:
-    return bool(collation) and collation.get("locale") != "simple" and collation.get("strength", 3) < _FOLDS_BELOW
+    if collation is None or collation.get("locale") == "simple":
+        return False
+    return bool(collation.get("strength", _FOLDS_BELOW) < _FOLDS_BELOW)
 
 
 async def _seen(scope: Scope, name: str, shape: Shape) -> list[FoundColumn]:
