@@ -7,6 +7,7 @@ look ─▶ the first jobs in order ─▶ mark them all, each only while it is 
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from pymongo import UpdateMany
 from pymongo.read_concern import ReadConcern
 
+from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING, json_text
@@ -49,6 +51,8 @@ PROMOTED_AT_MOST = 10_000
 """How many due jobs one claim takes out of delayed."""
 LOOKS_AT_MOST = 8
 """How often one claim looks again, where others were faster."""
+STRETCHES_AT_MOST = 32.0
+SKIPPED_AT_MOST = 8_000
 KEYS_AT_MOST = 256
 """How many limit keys with room one claim takes jobs of."""
 
@@ -68,6 +72,8 @@ _FIELDS = dict.fromkeys(
 class Claiming(Worked):
     """The verbs by which workers get jobs."""
 
+    _crowds: dict[str, Crowd]  # by queue
+
     async def warm(self) -> None:
         await self._plain(lambda scope: scope.db.command("ping"))
 
@@ -76,9 +82,14 @@ class Claiming(Worked):
             return []
         mine: list[Document] = []
         for _ in range(LOOKS_AT_MOST):
-            more, again = await self._claim_once(queue, owner, limit - len(mine))
+            try:
+                more, again = await self._claim_once(queue, owner, limit - len(mine))
+            except StoreError:
+                if not mine:
+                    raise
+                break  # what we have is ours all the same
             mine += more
-            if not again or len(mine) >= limit:
+            if not again or 2 * len(mine) >= limit:
                 break
         return [_claimed(job) for job in sorted(mine, key=_place)]
 
@@ -95,17 +106,24 @@ class Claiming(Worked):
 
     async def _claim_once(self, queue: str, owner: WorkerId, limit: int) -> tuple[list[Document], bool]:
         """Some of the first jobs of the queue, and whether to look again since others took the rest."""
-        found = await self._plain(lambda scope: _look(scope, queue, limit), BUSY_SECONDS)
+        crowd = self._crowds.setdefault(queue, Crowd())
+        skipped = crowd.skipped(limit)
+        found = await self._plain(lambda scope: _look(scope, queue, limit, skipped), BUSY_SECONDS)
         if found.paused:
             return [], False
         if found.due:
             now = found.now
             await self._plain(lambda scope: _promote(scope, queue, now), BUSY_SECONDS)
+        keyed = any(job["limitKey"] for job in found.first)
+        if found.due or (skipped and (keyed or len(found.first) < limit)):
             found = await self._plain(lambda scope: _look(scope, queue, limit), BUSY_SECONDS)
-        if any(job["limitKey"] for job in found.first):
+            keyed = any(job["limitKey"] for job in found.first)
+        if keyed:
             return await self._claim_keyed(queue, owner, limit, found)
         mine = await self._plain(lambda scope: _start(scope, owner, found.first, found.now), BUSY_SECONDS)
-        return mine, len(mine) < len(found.first)
+        lost = len(found.first) - len(mine)
+        crowd.note(lost, len(found.first))
+        return mine, lost > 0
 
     async def _claim_keyed(self, queue: str, owner: WorkerId, limit: int, look: Look) -> tuple[list[Document], bool]:
         """The same where some jobs have a limit key: those with a limit in one transaction, which holds their turns."""
@@ -118,6 +136,27 @@ class Claiming(Worked):
         return mine, len(mine) < len(chosen)
 
 
+class Crowd:
+    """How many claim from one queue at the same moment, as far as one of them can tell by what it loses.
+
+    Those who all take the first jobs are in each other's way. So, while some are lost, each skips at random a few
+    stretches as long as its own claim: together they still take the first jobs. Whoever is alone takes the very first.
+    """
+
+    def __init__(self) -> None:
+        self._stretches = 1.0
+
+    def skipped(self, limit: int) -> int:
+        stretches = min(int(self._stretches), max(1, SKIPPED_AT_MOST // limit))
+        return random.randrange(stretches) * limit  # noqa: S311 - not a secret
+
+    def note(self, lost: int, of: int) -> None:
+        if 4 * lost > of:
+            self._stretches = min(2 * self._stretches, STRETCHES_AT_MOST)
+        elif not lost:
+            self._stretches = max(1.0, 0.9 * self._stretches)
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """What a claim sees first."""
@@ -128,7 +167,7 @@ class Look:
     first: list[Document]  # of the jobs that are ready, in order
 
 
-async def _look(scope: Scope, queue: str, limit: int) -> Look:
+async def _look(scope: Scope, queue: str, limit: int, skipped: int = 0) -> Look:
     """All of it in one round trip."""
     now = now_of(scope.clock)
     due = {"queue": queue, "state": DELAYED, "$expr": {"$lte": ["$availableAt", now]}}
@@ -142,7 +181,7 @@ async def _look(scope: Scope, queue: str, limit: int) -> Look:
                 "as": "due",
             }
         },
-        {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, "", limit)}},
+        {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, "", limit, skipped)}},
         {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, _KEYED, limit)}},
     ]
     found = await scope.db.with_options(read_concern=_LATEST).aggregate(pipeline, batchSize=2 * limit + 1)
@@ -150,9 +189,10 @@ async def _look(scope: Scope, queue: str, limit: int) -> Look:
     return Look(head["now"], bool(head["paused"]), bool(head["due"]), sorted(jobs, key=_place)[:limit])
 
 
-def _first(queue: str, key: Any, limit: int) -> list[Document]:
+def _first(queue: str, key: Any, limit: int, skipped: int = 0) -> list[Document]:
     match = {"queue": queue, "state": READY, "limitKey": key}
-    return [{"$match": match}, {"$sort": _ORDER}, {"$limit": limit}, {"$project": _FIELDS}]
+    skip = [{"$skip": skipped}] if skipped else []
+    return [{"$match": match}, {"$sort": _ORDER}, *skip, {"$limit": limit}, {"$project": _FIELDS}]
 
 
 async def _promote(scope: Scope, queue: str, now: datetime) -> None:

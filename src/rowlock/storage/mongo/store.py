@@ -74,6 +74,7 @@ class MongoStore(
         self.url = self._link.url
         self._database = self._link.database
         self.clock = clock
+        self._crowds = {}
 
     # -- life of the store ---------------------------------------------------------------------
 
