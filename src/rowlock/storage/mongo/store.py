@@ -114,15 +114,20 @@ class MongoStore(
                 f"MongoDB at {self.url} is a single server without a replica set, which has no transactions: "
                 "start it with --replSet and run rs.initiate() once"
             )
-        async with self._link.session() as session:
-            transaction = MongoTransaction(Scope(self._link.db, session, self.clock), self.url, looks=looks)
-            try:
-                yield transaction
-            finally:
-                transaction.end()
-            with own_words(self.url):
-                async with asyncio.timeout(STATEMENT_SECONDS):
-                    await commit(session)
+        transaction: MongoTransaction | None = None
+        try:
+            async with self._link.session() as session:
+                transaction = MongoTransaction(Scope(self._link.db, session, self.clock), self.url, looks=looks)
+                try:
+                    yield transaction
+                finally:
+                    transaction.end()
+                with own_words(self.url):
+                    async with asyncio.timeout(STATEMENT_SECONDS):
+                        await commit(session)
+        finally:
+            if transaction is not None:
+                await transaction.release()
 
     # -- wake-ups ----------------------------------------------------------------------------------
 
