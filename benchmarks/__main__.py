@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from pymongo.errors import PyMongoError
 
-from benchmarks import report, usage
+from benchmarks import mongod, report, usage
 from benchmarks.clients import Bench, ClientError
 from benchmarks.imports import measure as imports
 from benchmarks.imports.bars import PART
@@ -46,10 +47,15 @@ def main() -> int:
             install_for_imports(cache)
         with _directories(options.data) as (data, memory):
             bench = Bench(cache, data, memory)
-            with _server(systems, bool(groups), options.postgres_bin, data) as server:
+            with (
+                _server(systems, bool(groups), options.postgres_bin, data) as server,
+                _mongod(systems, data) as members,
+            ):
                 about = describe(systems, cache, server, plan, data)
+                if members is not None:
+                    about["mongodb"] = members.version()
                 started = time.monotonic()
-                runs = _measure(Context(bench, plan, server), systems, workloads)
+                runs = _measure(Context(bench, plan, server, members), systems, workloads)
                 if groups:
                     about["import_versions"] = import_versions(cache)
                     runs[PART] = imports.measure(Ground(plan, server, cache, data), groups)
@@ -80,7 +86,7 @@ def _measure(context: Context, systems: list[System], workloads: list[Workload])
 def _measure_once(context: Context, system: System, workload: Workload) -> dict[str, Any]:
     try:
         entry = workload.run(context, system)
-    except (ClientError, OSError, psycopg.Error, subprocess.TimeoutExpired) as error:
+    except (ClientError, OSError, psycopg.Error, PyMongoError, subprocess.TimeoutExpired) as error:
         entry = {"error": report.without_paths(str(error))}
     print(f"{time.strftime('%H:%M:%S')} {system.name:16} {workload.name:14} {report.line(entry)}", flush=True)
     return entry
@@ -121,6 +127,12 @@ def _server(systems: list[System], imported: bool, binaries: Path | None, data: 
     server: Server
     with running(binaries or wheel_binaries(), data) as server:
         yield server
+
+
+def _mongod(systems: list[System], data: Path) -> Any:
+    if any(system.store is Store.MONGODB for system in systems):
+        return mongod.running(data)
+    return contextlib.nullcontext()
 
 
 def _options() -> argparse.Namespace:

@@ -10,6 +10,7 @@ Summary = dict[str, dict[str, dict[str, Any]]]  # system -> workload -> medians
 
 ROWLOCK = "rowlock"
 ROWLOCK_SQLITE = "rowlock-sqlite"
+ROWLOCK_MONGO = "rowlock-mongo"
 _POSTGRESQL_PEERS = ("procrastinate", "pgqueuer", "awa-pg", "graphile-worker", "pg-boss")
 
 
@@ -83,7 +84,7 @@ def _cost(
 def _ran_twice(summary: Summary) -> float | None:
     found = [
         entry["duplicates"]
-        for name in (ROWLOCK, ROWLOCK_SQLITE)
+        for name in (ROWLOCK, ROWLOCK_SQLITE, ROWLOCK_MONGO)
         for entry in summary.get(name, {}).values()
         if "duplicates" in entry
     ]
@@ -149,9 +150,25 @@ BARS: tuple[Bar, ...] = (
         "x",
         ratio(figure(ROWLOCK_SQLITE, "drain"), figure("huey", "drain-best")),
     ),
+    Bar(
+        "MongoDB, one process, default settings ÷ one find_one_and_update after the other",
+        5,
+        True,
+        "x",
+        ratio(figure(ROWLOCK_MONGO, "drain"), figure("find-one-and-update", "drain")),
+    ),
+    Bar("MongoDB, latency p50", 10, False, " ms", figure(ROWLOCK_MONGO, "latency", "p50_ms")),
+    Bar(
+        "MongoDB, cost of waiting and finished jobs in the store",
+        20,
+        False,
+        " %",
+        _cost(figure(ROWLOCK_MONGO, "deep"), figure(ROWLOCK_MONGO, "drain")),
+    ),
     Bar("enqueued over HTTP, requests a second", 1_500, True, "", figure(ROWLOCK, "http")),
     Bar("the same, p99", 50, False, " ms", figure(ROWLOCK, "http", "p99_ms")),
     Bar("health of a full store, median", 50, False, " ms", figure(ROWLOCK, "health", "median_ms")),
+    Bar("the same on MongoDB", 50, False, " ms", figure(ROWLOCK_MONGO, "health", "median_ms")),
     Bar("the same on SQLite", 50, False, " ms", figure(ROWLOCK_SQLITE, "health", "median_ms")),
     Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
 )

@@ -1,4 +1,4 @@
-"""Where a system keeps its jobs: a PostgreSQL database or an SQLite file of its own, and what can be asked of it."""
+"""Where a system keeps its jobs: a database or an SQLite file of its own, and what can be asked of it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from bson import json_util
+
+from benchmarks.mongod import Mongod
 from benchmarks.server import Server
 from benchmarks.systems import Store, System
 
@@ -56,10 +59,13 @@ class Question(Protocol):
     def ask(self) -> bool: ...
 
 
-def place(system: System, purpose: str, server: Server | None, directory: Path) -> Place:
+def place(system: System, purpose: str, server: Server | None, mongod: Mongod | None, directory: Path) -> Place:
     name = f"{system.name}_{purpose}".replace("-", "_")
     if system.store is Store.SQLITE:
         return SqlitePlace(directory / name)
+    if system.store is Store.MONGODB:
+        assert mongod is not None
+        return MongoPlace(mongod, name)
     assert server is not None
     return PostgresPlace(server, name)
 
@@ -139,6 +145,53 @@ class PostgresPlace:
         told = subprocess.run([str(self.server.bin / "pg_waldump"), "--stats", *span], capture_output=True, text=True)
         total = re.search(r"^Total\s+\d+\s+\d+ \[[^]]*\]\s+(\d+) ", told.stdout, re.MULTILINE)
         return int(total[1]) if total else None
+
+
+class MongoPlace:
+    def __init__(self, mongod: Mongod, name: str) -> None:
+        self.mongod, self.name = mongod, name
+        self.url = mongod.url(name)
+        self.server_pid: int | None = mongod.pid
+
+    def reset(self) -> None:
+        self.mongod.client.drop_database(self.name)
+
+    def copy(self, other: MongoPlace) -> None:
+        self.reset()
+        source, own = self.mongod.client[other.name], self.mongod.client[self.name]
+        for found in source.list_collections(filter={"type": "collection"}):
+            name = found["name"]
+            own.create_collection(name)
+            indexes = [dict(index) for index in source[name].list_indexes() if index["name"] != "_id_"]
+            if indexes:
+                own.command({"createIndexes": name, "indexes": indexes})
+            source[name].aggregate([{"$out": {"db": self.name, "coll": name}}])
+
+    def remove(self) -> None:
+        self.reset()
+
+    def settle(self, vacuum: bool = False) -> None:
+        self.mongod.client.admin.command("fsync")
+
+    @contextlib.contextmanager
+    def asking(self, query: str) -> Iterator[Question]:
+        yield _Filters(self.mongod.client[self.name]["jobs"], json_util.loads(query))
+
+    @contextlib.contextmanager
+    def old_transaction(self) -> Iterator[None]:
+        with self.mongod.client.start_session() as session, session.start_transaction():
+            self.mongod.client[self.name]["jobs"].find_one({}, session=session)
+            yield
+
+
+class _Filters:
+    def __init__(self, jobs: Any, filters: list[Any]) -> None:
+        self.calls = 0
+        self._jobs, self._filters = jobs, filters
+
+    def ask(self) -> bool:
+        self.calls += 1
+        return any(self._jobs.find_one(each, {"_id": 1}) is not None for each in self._filters)
 
 
 class SqlitePlace:

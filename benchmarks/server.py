@@ -69,7 +69,7 @@ def running(binaries: Path, parent: Path) -> Iterator[Server]:
         raise ServerError(f"{account} cannot run {binaries}: give --postgres-bin a directory it may read") from error
     if made.returncode:
         raise ServerError(f"initdb failed: {made.stderr.strip()}")
-    port = _free_port()
+    port = free_port()
     options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
     command = [str(binaries / "postgres"), "-D", str(data)]
     for name, value in options.items():
@@ -102,7 +102,7 @@ def _account() -> str | None:
     raise ServerError("as root, PostgreSQL needs an account to run as: add a user named postgres")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

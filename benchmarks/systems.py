@@ -2,6 +2,7 @@
 
 `unsettled` asks whether the store holds a measured job that it does not yet know to be finished; the jobs that only
 fill the store have another priority and are left out. It is cheap, so that asking does not slow the drain.
+On MongoDB it is a list of filters for documents of `jobs`.
 Settings have the system's own names (see its adapter). The best were found by short drains; better ones may exist.
 """
 
@@ -18,6 +19,7 @@ Settings = Mapping[str, Any]
 class Store(StrEnum):
     POSTGRESQL = "postgresql"
     SQLITE = "sqlite"
+    MONGODB = "mongodb"
 
 
 class Runtime(StrEnum):
@@ -180,5 +182,29 @@ SYSTEMS: tuple[System, ...] = (
         best={"poll_seconds": 0.005},
         fills=False,
         note="no worker of its own, synchronous=NORMAL; no priorities, so nothing can be put behind",
+    ),
+    System(
+        name="rowlock-mongo",
+        store=Store.MONGODB,
+        runtime=Runtime.ROWLOCK,
+        adapter="rowlock_peer",
+        package="rowlock",
+        unsettled="""[{"queue": "default", "state": "ready", "limitKey": "", "priority": 100},
+            {"state": "delayed"}, {"state": "running", "priority": 100}]""",
+        best=_ROWLOCK_BEST,
+        latency={},
+        batch={"batch": True},
+        supervised=True,
+        note="a replica set of one; w=majority, j=true, its default",
+    ),
+    System(
+        name="find-one-and-update",
+        store=Store.MONGODB,
+        runtime=Runtime.ROWLOCK,
+        adapter="mongo_loop_peer",
+        package="pymongo",
+        unsettled="""[{"status": "queued", "createdAt": {"$lt": {"$date": "9000-01-01T00:00:00Z"}}},
+            {"status": "processing"}]""",
+        note="the loop that people write, one job at a time; w=majority, j=true",
     ),
 )

@@ -11,10 +11,11 @@ from typing import Any
 
 from benchmarks.clients import Bench, ClientError, Workers, call, workers
 from benchmarks.drain import COSTS, drain
+from benchmarks.mongod import Mongod
 from benchmarks.places import Place, PostgresPlace, place
 from benchmarks.plan import Plan
 from benchmarks.server import Server
-from benchmarks.systems import Runtime, Settings, Store, System
+from benchmarks.systems import Settings, Store, System
 
 Figures = dict[str, Any]
 
@@ -24,10 +25,11 @@ class Context:
     bench: Bench
     plan: Plan
     server: Server | None
+    mongod: Mongod | None
     filled: dict[str, Figures] = field(default_factory=dict)
 
     def place(self, system: System, purpose: str) -> Place:
-        return place(system, purpose, self.server, Path(self.bench.data))
+        return place(system, purpose, self.server, self.mongod, Path(self.bench.data))
 
     def call(self, system: System, where: Place, settings: Settings, command: str, *numbers: int) -> Figures:
         return call(self.bench, system, where, settings, command, *numbers)
@@ -174,6 +176,10 @@ def _has_own_batch(system: System) -> bool:
     return system.batch is not None and dict(system.batch) != dict(system.best)
 
 
+def _is_rowlock(system: System) -> bool:
+    return system.package == "rowlock"
+
+
 def _is_postgresql(system: System) -> bool:
     return system.store is Store.POSTGRESQL
 
@@ -194,8 +200,8 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("latency", "enqueue to start, idle worker", _latency),
     Workload("statements", "statements per job", _drain("judged_settings", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
-    Workload("health", "health of a full store", _health, lambda system: system.runtime is Runtime.ROWLOCK, once=True),
-    Workload("http", "enqueued over HTTP", _http, lambda system: system.runtime is Runtime.ROWLOCK, once=True),
+    Workload("health", "health of a full store", _health, _is_rowlock, once=True),
+    Workload("http", "enqueued over HTTP", _http, _is_rowlock, once=True),
     Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
     Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),
 )

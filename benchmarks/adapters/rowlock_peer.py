@@ -6,7 +6,9 @@ import contextlib
 import os
 import sys
 import time
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import apsw
 
@@ -16,7 +18,8 @@ from rowlock import Job, Rowlock
 from rowlock.observe.health import queue_health
 
 _ON_POSTGRESQL = DATABASE.startswith("postgresql:")
-_URL = DATABASE if _ON_POSTGRESQL else f"sqlite:///{DATABASE}"
+_ON_MONGODB = DATABASE.startswith("mongodb:")
+_URL = DATABASE if _ON_POSTGRESQL or _ON_MONGODB else f"sqlite:///{DATABASE}"
 _TYPE = "noop.batch" if SETTINGS.get("batch") else "noop"
 _LATER = 200
 
@@ -50,7 +53,7 @@ class RowlockPeer(Peer):
 
     async def fill(self, waiting: int, finished: int) -> dict[str, Any]:
         await self._enqueue_later(range(FILLER, FILLER + finished))
-        await (_finish_on_postgresql() if _ON_POSTGRESQL else _finish_on_sqlite())
+        await _finish()
         await self._enqueue_later(range(FILLER + finished, FILLER + finished + waiting))
         return {"waiting": waiting, "finished": finished, "how": "lower priority; finished ones as it keeps them"}
 
@@ -60,7 +63,7 @@ class RowlockPeer(Peer):
 
     async def health(self, jobs: int, failures: int, asked: int) -> list[float]:
         await self._enqueue_later(range(FILLER, FILLER + jobs // 2))
-        await (_finish_on_postgresql() if _ON_POSTGRESQL else _finish_on_sqlite())
+        await _finish()
         await self._enqueue_later(range(FILLER + jobs // 2, FILLER + jobs))
         await _fail(failures)
         while await app.store.fold(100_000):
@@ -79,6 +82,28 @@ class RowlockPeer(Peer):
         os.environ.update(SETTINGS.get("environment", {}))
         command = ["-m", "rowlock", "worker", "--app", "benchmarks.adapters.rowlock_peer:app", "--database", _URL]
         os.execv(sys.executable, [sys.executable, *command, "--processes", str(processes)])
+
+
+async def _finish() -> None:
+    """End all jobs that wait, as the stores keep them."""
+    if _ON_MONGODB:
+        _finish_on_mongodb()
+    else:
+        await (_finish_on_postgresql() if _ON_POSTGRESQL else _finish_on_sqlite())
+
+
+def _finish_on_mongodb() -> None:
+    from pymongo import MongoClient
+
+    with MongoClient(DATABASE) as client:
+        database = client.get_default_database()
+        over = {"state": "finished", "status": "succeeded", "lease": 1, "attempts": 1}
+        times = dict.fromkeys(("startedAt", "finishedAt", "updatedAt"), "$$NOW")
+        ended = database["jobs"].update_many({"state": "ready"}, [{"$set": {**over, **times}}])
+        now = client.admin.command("hello")["localTime"]
+        number = ended.modified_count
+        note = {"at": now, "queue": "default", "type": _TYPE, "alive": -number, "succeeded": number}
+        database["rowlock_notes"].insert_one(note)
 
 
 async def _finish_on_postgresql() -> None:
@@ -110,7 +135,36 @@ async def _finish_on_sqlite() -> None:
 
 async def _fail(count: int) -> None:
     """Failures of the last day, as the stores keep them."""
-    await (_fail_on_postgresql(count) if _ON_POSTGRESQL else _fail_on_sqlite(count))
+    if _ON_MONGODB:
+        _fail_on_mongodb(count)
+    else:
+        await (_fail_on_postgresql(count) if _ON_POSTGRESQL else _fail_on_sqlite(count))
+
+
+def _fail_on_mongodb(count: int) -> None:
+    from pymongo import MongoClient
+
+    with MongoClient(DATABASE) as client:
+        database = client.get_default_database()
+        now = client.admin.command("hello")["localTime"]
+        same = {"jobName": "noop", "queueName": "default", "payload": "{}", "attempts": 1, "maxAttempts": 5}
+        for part in chunks(range(count), 10_000):
+            failures = [
+                {
+                    "_id": str(uuid4()),
+                    "jobId": str(uuid4()),
+                    **same,
+                    "isFinalAttempt": number % 5 == 0,
+                    "failedReason": "no",
+                    "firstFailedAt": now - timedelta(milliseconds=86 * number),
+                }
+                for number in part
+            ]
+            database["rowlock_failures"].insert_many(failures)
+        minute = now.replace(second=0, microsecond=0)
+        minutes = [minute - timedelta(minutes=number) for number in range(1440)]
+        told = {"queue": "default", "type": "noop", "failures": count // 1440}
+        database["rowlock_minutes"].insert_many([{"at": at, **told} for at in minutes])
 
 
 async def _fail_on_postgresql(count: int) -> None:
