@@ -34,7 +34,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="ignore", populate_by_name=True, frozen=True)
 
     database_url: str = _setting(
-        "DATABASE_URL", "sqlite:///rowlock.db", "where the jobs are: sqlite:///file.db, postgresql://…"
+        "DATABASE_URL", "sqlite:///rowlock.db", "where the jobs are: sqlite:///file.db, postgresql://…, mongodb://…"
     )
     app: str = _setting("ROWLOCK_APP", "backoffice:app", "the application that the commands work on, module:attribute")
     listen_url: str | None = _setting(

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -226,7 +225,7 @@ class MongoRig(Rig):
     callers = MONGO_CALLERS
     autocommit_callers = MONGO_AUTOCOMMIT
     offline_callers = MONGO_OFFLINE
-    bad_query = MappingProxyType({"no_such_table": 1})
+    bad_query: ClassVar[Any] = {"no_such_table": 1}
 
     _migrated: ClassVar[dict[str, str]] = {}  # by server, the one database that is cleaned and used again
 

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pymongo
 
-from mongo_server import MongoServer
+from mongo_server import PASSWORD, USER, MongoServer
 from postgres_server import PostgresServer
 
 _numbers = count(1)
@@ -328,6 +328,12 @@ class MongoDatabase(Database):
     def fail(self, point: str, mode: Any, **data: Any) -> None:
         """Set a fail point of the primary."""
         self.server.primary.command({"configureFailPoint": point, "mode": mode, "data": data})
+
+    def url_with(self, password: str) -> str:
+        """The URL for a user of its own, with this password."""
+        user = f"user{next(_numbers)}"
+        self.server.client.admin.command("createUser", user, pwd=password, roles=["root"])
+        return self.server.url_of(self.name).replace(f"{USER}:{PASSWORD}@", f"{user}:{password}@")
 
     def end_failing(self, point: str) -> int:
         """Switch a fail point off; how often it was met."""

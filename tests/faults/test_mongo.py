@@ -114,7 +114,7 @@ def step_down(server: MongoServer) -> None:
 def test_the_attack_notices_writes_that_nobody_else_has(
     replicated: MongoDatabase, fleet: Fleet, figure: Callable[[str], None]
 ) -> None:
-    """With w=1 an answer may be forgotten with the primary that gave it, while it does not know yet that it is alone."""
+    """With w=1 an answer is forgotten with the primary that gave it while it did not know yet that it was alone."""
     server = replicated.server
     producer = fleet.start("faults.producer", replicated.url, "1000000", FAULTS_MUTANT="unreplicated")
     until(lambda: fleet.journal.jobs("acknowledged"), 20, producer.tail)

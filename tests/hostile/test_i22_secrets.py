@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from faults.databases import Database, PostgresDatabase
+from faults.databases import Database, MongoDatabase, PostgresDatabase
 from faults.processes import Fleet
 from faults.until import until
 from hostile.commands import APP, command
@@ -79,6 +79,8 @@ def leaks(text: str) -> list[str]:
 
 
 def with_password(database: Database, secret: str) -> str:
+    if isinstance(database, MongoDatabase):
+        return database.url_with(secret)
     return database.url.replace("postgres@", f"postgres:{secret}@")
 
 
@@ -116,7 +118,9 @@ def secret_jobs() -> list[NewJob]:
     ]
 
 
-@pytest.mark.parametrize(("database", "log_format"), [("sqlite", "text"), ("postgres", "json")], indirect=["database"])
+@pytest.mark.parametrize(
+    ("database", "log_format"), [("sqlite", "text"), ("postgres", "json"), ("mongo", "json")], indirect=["database"]
+)
 def test_no_secret_is_in_logs_stored_errors_or_commands(database: Database, fleet: Fleet, log_format: str) -> None:
     jobs = secret_jobs()
     said = run_jobs(database, fleet, log_format, jobs)
@@ -159,6 +163,13 @@ def test_the_attack_notices_that_redaction_is_off(sqlite_database: Database, fle
         "postgresql://app:{}@no-such-host.invalid/nowhere",
         "postgresql://app:{}@127.0.0.1:not-a-port/nowhere",
         "postgresql://app:p{}@ss@127.0.0.1:1/nowhere",
+        "mongodb://app:{}@127.0.0.1:1/nowhere",
+        "mongodb://app:{}@127.0.0.1:1,127.0.0.1:2/nowhere?replicaSet=rs0",
+        "mongodb://app:{}@no-such-host.invalid/nowhere",
+        "mongodb://app:{}@127.0.0.1:not-a-port/nowhere",
+        "mongodb://app:p{}@ss@127.0.0.1:1/nowhere",
+        "mongodb://app:{}@127.0.0.1:1/nowhere?noSuchOption=1",
+        "mongodb+srv://app:{}@no-such-host.invalid/nowhere",
         "mysql://app:{}@127.0.0.1/nowhere",
         "app:{}@127.0.0.1/nowhere",
     ],

@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from faults.until import until
+from mongo_server import MongoServer
 from postgres_server import PostgresServer
 from rowlock.ids import uuid7
 
@@ -111,13 +112,16 @@ def finish(start: Start, url: str, token: str) -> dict[str, Any]:
     return ping.told()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mongo"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/jobs.db"
-    server: PostgresServer = request.getfixturevalue("postgres")
     name = f"up_{uuid7().replace('-', '')}"
+    if request.param == "mongo":
+        mongo: MongoServer = request.getfixturevalue("mongo")
+        return mongo.url_of(name)
+    server: PostgresServer = request.getfixturevalue("postgres")
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     return server.url_of(name)

@@ -17,7 +17,7 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="The database, for example sqlite:///jobs.db or postgresql://user@host/name. "
+        help="The database, for example sqlite:///jobs.db, postgresql://user@host/name or mongodb://host/name. "
         "Otherwise DATABASE_URL, or sqlite:///rowlock.db.",
         show_default=False,
     ),

@@ -48,15 +48,15 @@ class Run:
         """Refuse these rows, by their number: they are reported with this reason and not loaded."""
         self.rejected.extend(RowError(row, column, code, reason) for row in rows)
 
-    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
-        """Run a query, in the hook's transaction where it has one; placeholders are the store's own: $1 or ?."""
+    async def fetch(self, query: Any, *args: Any) -> list[Any]:
+        """Run a query, in the hook's transaction where it has one, in the store's own language ($1, ?, a command)."""
         if self._transaction is not None:
             return await self._transaction.fetch(query, *args)
         assert self._store is not None
         async with self._store.reading() as transaction:
             return await transaction.fetch(query, *args)
 
-    async def execute(self, query: str, *args: Any) -> None:
+    async def execute(self, query: Any, *args: Any) -> None:
         """Run a statement in the transaction of `prepare`, `load` or `finish`: it is kept if the import's step is."""
         if self._transaction is None:
             raise ImportFault("run.execute() needs the transaction of prepare, load or finish; enrich only looks")

@@ -40,12 +40,12 @@ class JobTransaction:
         """The store's own transaction, for the verbs that Rowlock itself needs."""
         return self._open
 
-    async def execute(self, query: str, *args: Any) -> None:
-        """Run one statement; placeholders are the store's own: $1 on PostgreSQL, ? on SQLite."""
+    async def execute(self, query: Any, *args: Any) -> None:
+        """Run one statement; placeholders are the store's own: $1 on PostgreSQL, ? on SQLite. On MongoDB a command."""
         await self._open.execute(query, *args)
 
-    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
-        """Run one query and return its rows."""
+    async def fetch(self, query: Any, *args: Any) -> list[Any]:
+        """Run one query and return its rows: tuples, or documents on MongoDB."""
         return await self._open.fetch(query, *args)
 
     async def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
@@ -137,10 +137,10 @@ class BlockingTransaction:
     def result(self, value: Any) -> None:
         self._inner.result = value
 
-    def execute(self, query: str, *args: Any) -> None:
+    def execute(self, query: Any, *args: Any) -> None:
         asyncio.run_coroutine_threadsafe(self._inner.execute(query, *args), self._loop).result()
 
-    def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    def fetch(self, query: Any, *args: Any) -> list[Any]:
         return asyncio.run_coroutine_threadsafe(self._inner.fetch(query, *args), self._loop).result()
 
     def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:

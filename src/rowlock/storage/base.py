@@ -73,11 +73,11 @@ class StoreTransaction(ImportTransaction, Protocol):
     connection: Any
     """The driver's own connection, inside the transaction."""
 
-    async def execute(self, query: str, *args: Any) -> None:
-        """Run one statement in the transaction; placeholders are those of the store ($1 or ?)."""
+    async def execute(self, query: Any, *args: Any) -> None:
+        """Run one statement in the transaction, in the store's own language: placeholders $1 or ?, or a command."""
 
-    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
-        """Run one query in the transaction and return its rows."""
+    async def fetch(self, query: Any, *args: Any) -> list[Any]:
+        """Run one query in the transaction and return its rows: tuples, or documents on MongoDB."""
 
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
         """Settle one job in this transaction; False, and nothing else, when the lease was lost."""

@@ -1,0 +1,185 @@
+"""What only MongoDB has: documents that answer what people ask in its shell, few rights, a server alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from conformance.builders import ANN, EVERYTHING, end, new_jobs, put, put_and_end, put_and_fail, put_many, status, take
+from conformance.stores import MongoRig
+from mongo_server import MongoServer
+from rowlock.clock import FakeClock, StoreClock
+from rowlock.errors import DuplicateJob, StoreError, StoreUnavailable
+from rowlock.storage.base import Store
+from rowlock.storage.mongo import MongoStore
+from rowlock.storage.records import OnConflict, Outcome, Status, UniqueKey
+
+
+@pytest.fixture
+async def mongo_rig(mongo: MongoServer, tmp_path: Path) -> AsyncIterator[MongoRig]:
+    rig = MongoRig(tmp_path, mongo)
+    yield rig
+    await rig.dispose()
+
+
+@pytest.fixture
+async def store(mongo_rig: MongoRig, clock: FakeClock) -> Store:
+    return await mongo_rig.make(clock)
+
+
+@pytest.fixture
+def database(mongo_rig: MongoRig, store: Store) -> Database[dict[str, Any]]:
+    return mongo_rig.database
+
+
+async def test_the_lines_of_the_manual_are_answered(
+    store: Store, database: Database[dict[str, Any]], clock: FakeClock
+) -> None:
+    await put_and_fail(store)
+    clock.advance(7_200)
+    for seconds in (2.0, 4.0):
+        await put(store)
+        claimed = await take(store)
+        clock.advance(seconds)
+        assert await store.settle(ANN, [end(claimed, seconds=seconds)]) == []
+    recent = await put_and_fail(store)
+    await put_and_end(store, Outcome.CANCELLED)
+    await put_many(store, 3)
+    await take(store)
+
+    statuses = database["jobs"].aggregate([{"$group": {"_id": "$status", "count": {"$sum": 1}}}])
+    assert {group["_id"]: group["count"] for group in statuses} == {
+        "queued": 2,
+        "processing": 1,
+        "succeeded": 2,
+        "failed": 2,
+        "cancelled": 1,
+    }
+    (average,) = database["jobs"].aggregate(
+        [
+            {"$match": {"status": "succeeded"}},
+            {"$project": {"processingTime": {"$subtract": ["$finishedAt", "$startedAt"]}}},
+            {"$group": {"_id": None, "avgTime": {"$avg": "$processingTime"}}},
+        ]
+    )
+    assert average["avgTime"] == 3_000
+    hour_ago = clock.now() - timedelta(hours=1)
+    found = database["jobs"].find({"status": "failed", "updatedAt": {"$gt": hour_ago}})
+    assert [job["_id"] for job in found] == [recent.job_id]
+
+
+async def test_a_document_has_the_names_that_people_know(store: Store, database: Database[dict[str, Any]]) -> None:
+    await put(store, payload='{"to":"a@b.c","deep":{"list":[1,2]}}', company_id="acme")
+    await store.settle(ANN, [end(await take(store), result='{"sent":true}')])
+    (found,) = database["jobs"].find({"payload.deep.list": 2, "result.sent": True})
+    assert (found["type"], found["status"], found["companyId"]) == ("send.email", "succeeded", "acme")
+    assert (found["attempts"], found["maxAttempts"]) == (1, 5)
+    for name in ("createdAt", "startedAt", "finishedAt", "updatedAt"):
+        assert isinstance(found[name], datetime)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"a.b":1,"$where":"1"}',
+        '{"n":123456789012345678901234567890}',
+        '{ "spaced" : 1e3 }',
+        '{"a":1,"a":2}',
+        '{"":{"":[]}}',
+        '"text"',
+        "[1,2]",
+        "null",
+        '{"_id":{"$oid":"x"}}',
+        '{"nul":"\\u0000","k\\u0000":1}',
+        '{"d":' * 150 + "1" + "}" * 150,
+    ],
+)
+async def test_a_payload_comes_back_byte_for_byte(store: Store, payload: str) -> None:
+    job_id = await put(store, payload=payload)
+    assert (await take(store)).payload == payload
+    found = await store.get(job_id)
+    assert found is not None
+    assert found.payload == payload
+
+
+async def test_a_user_who_may_read_and_write_is_enough(mongo: MongoServer) -> None:
+    mongo.client["few"].command("createUser", "clerk", pwd="hunter2", roles=["readWrite"])
+    address = mongo.url_of("few", password=False, authSource="few").replace("mongodb://", "mongodb://clerk:hunter2@")
+    store = MongoStore(address, StoreClock())
+    try:
+        await store.migrate()
+        await store.check_schema()
+        job_id = await put(store)
+        await store.settle(ANN, [end(await take(store))])
+        assert await status(store, job_id) is Status.SUCCEEDED
+        assert await store.examine()
+    finally:
+        await store.close()
+
+
+async def test_a_wrong_password_is_told_without_it(mongo: MongoServer) -> None:
+    store = MongoStore(mongo.url_of("few").replace(":hunter2@", ":hunter3@"), StoreClock())
+    try:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.open()
+        assert "hunter3" not in str(refused.value)
+    finally:
+        await store.close()
+
+
+# -- one server alone --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def standalone() -> Iterator[MongoServer]:
+    with MongoServer(0, durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+async def alone(standalone: MongoServer, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    rig = MongoRig(tmp_path, standalone)
+    yield await rig.make(clock)
+    await rig.dispose()
+
+
+async def test_without_a_replica_set_jobs_live_as_ever(alone: Store, clock: FakeClock) -> None:
+    jobs = new_jobs(20)
+    await alone.enqueue(jobs)
+    claimed = await alone.claim("default", ANN, 10)
+    assert [one.id for one in claimed] == [job.id for job in jobs[:10]]
+    assert await alone.settle(ANN, [end(one) for one in claimed[:9]]) == []
+    clock.advance(31)
+    assert len(await alone.rescue(10, {}, str)) == 1
+    assert await alone.settle(ANN, [end(claimed[9])]) == [claimed[9].id]
+    counts = await alone.counts()
+    assert (counts[Status.QUEUED], counts[Status.SUCCEEDED]) == (11, 9)
+
+
+async def test_without_a_replica_set_a_batch_is_all_or_none(alone: Store) -> None:
+    key = UniqueKey("k", on_conflict=OnConflict.REJECT)
+    await put(alone, unique=key)
+    with pytest.raises(DuplicateJob):
+        await alone.enqueue([*new_jobs(3), *new_jobs(1, unique=key)])
+    assert await alone.count(EVERYTHING, 10) == 1
+
+
+async def test_without_a_replica_set_a_transaction_is_refused_with_the_reason(alone: Store) -> None:
+    with pytest.raises(StoreError, match="replica set"):
+        async with alone.transaction():
+            pass
+
+
+async def test_without_a_replica_set_hints_are_unavailable(alone: Store) -> None:
+    with pytest.raises(StoreUnavailable, match="replica set"):
+        await alone.listen(lambda kind, name: None)
+
+
+async def test_the_doctor_says_what_is_weaker(alone: Store) -> None:
+    (found,) = [finding for finding in await alone.examine() if finding.check == "replica set"]
+    assert "poll" in found.message
