@@ -7,6 +7,7 @@ look ─▶ the first jobs in order ─▶ mark them all, each only while it is 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING, json_text
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.limits import Room, count_starts, rooms, take_turns
+from rowlock.storage.mongo.limits import Room, count_starts, rooms, turns
 from rowlock.storage.mongo.moments import now_of
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import Claimed, Glance, Status, WorkerId
@@ -53,6 +54,7 @@ LOOKS_AT_MOST = 8
 """How often one claim looks again, where others were faster."""
 STRETCHES_AT_MOST = 32.0
 SKIPPED_AT_MOST = 8_000
+BUSY_CONNECTIONS = 3
 KEYS_AT_MOST = 256
 """How many limit keys with room one claim takes jobs of."""
 
@@ -75,7 +77,8 @@ class Claiming(Worked):
     _crowds: dict[str, Crowd]  # by queue
 
     async def warm(self) -> None:
-        await self._plain(lambda scope: scope.db.command("ping"))
+        ping = [self._plain(lambda scope: scope.db.command("ping"), BUSY_SECONDS) for _ in range(BUSY_CONNECTIONS)]
+        await asyncio.gather(*ping)
 
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         if limit <= 0:
@@ -244,11 +247,11 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
 async def _start_limited(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
     """The same in a transaction, with the limits of each key looked at again once we are alone with it."""
     keys = {job["limitKey"] for job in jobs}
-    await take_turns(scope, keys)
-    found = await rooms(scope, keys, now, len(jobs))
-    mine = await _start(scope, owner, _fitting(jobs, found, len(jobs)), now)
-    await count_starts(scope, Counter(job["limitKey"] for job in mine), found, now)
-    return mine
+    async with turns(scope, keys):
+        found = await rooms(scope, keys, now, len(jobs))
+        mine = await _start(scope, owner, _fitting(jobs, found, len(jobs)), now)
+        await count_starts(scope, Counter(job["limitKey"] for job in mine), found, now)
+        return mine
 
 
 async def _choose(scope: Scope, queue: str, limit: int, look: Look) -> tuple[list[Document], dict[str, Room]]:

@@ -63,12 +63,17 @@ _TRANSIENT = "TransientTransactionError"
 _UNKNOWN = "UnknownTransactionCommitResult"
 _DENIED = frozenset({13, 18})
 _UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 14031})
-_CONFLICT = 112
 _DUPLICATE = 11000
 
 
 class TransactionConflict(StoreUnavailable, PyMongoError):
-    """Others were in the way of a transaction of the caller's: it was rolled back and can be tried again whole."""
+    """Others were in the way of a transaction: it was rolled back, and can be tried again whole.
+
+    One of the driver's too, so that a caller's own `with_transaction` does try again.
+    """
+
+    def has_error_label(self, label: str) -> bool:
+        return label == _TRANSIENT
 
 
 def database_of(url: str) -> str:
@@ -91,10 +96,8 @@ def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
     code = error.code if isinstance(error, OperationFailure) else None
     if isinstance(error, TransactionConflict):
         return error
-    if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT) and code == _CONFLICT:
-        conflict = TransactionConflict(f"MongoDB at {url} rolled a transaction back, which others were in the way of")
-        conflict._add_error_label(_TRANSIENT)
-        return conflict
+    if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT):
+        return TransactionConflict(f"MongoDB at {url} rolled a transaction back: {said}; try it again")
     if code in _DENIED:
         return StoreUnavailable(f"MongoDB at {url} refused the connection: {said}; check DATABASE_URL")
     if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or code in _UNAVAILABLE_CODES:
@@ -198,7 +201,8 @@ class Link:
         try:
             return AsyncMongoClient(self.dsn, retryWrites=True, retryReads=True, tz_aware=True, tzinfo=UTC, **chosen)
         except (InvalidURI, ConfigurationError, ValueError) as error:
-            raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {_said(error)}") from None
+            said = _said(error).replace(urlsplit(self.dsn).password or "\0", "…")
+            raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {said}") from None
 
     @property
     def db(self) -> Database:

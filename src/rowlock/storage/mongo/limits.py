@@ -9,12 +9,17 @@ once one is turned away, and looks again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pymongo import ReplaceOne, UpdateOne
+from pymongo.errors import DuplicateKeyError
 
+from rowlock.errors import StoreUnavailable
+from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import JOBS, RUNNING
 from rowlock.storage.mongo.indexes import Index
@@ -31,8 +36,14 @@ INDEXES = (
     Index(JOBS, "running_of_key", (("limitKey", 1), ("state", 1)), where={"state": RUNNING, "limitKey": {"$gt": ""}}),
 )
 
+LOCK_MS = 5_000
+LOCK_NAP_SECONDS = 0.005
+LOCK_TRIES_AT_MOST = 500
 KEPT_SECONDS = 24 * 3600.0
 """How long a key is remembered that nobody uses; no window is longer."""
+
+_LOCK = ""  # no key is this
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Limiting(Worked):
@@ -87,11 +98,38 @@ async def rooms(scope: Scope, keys: Iterable[str], now: datetime, at_most: int) 
     }
 
 
-async def take_turns(scope: Scope, keys: Iterable[str]) -> None:
-    """Be the only one who starts jobs of these keys, until the end of the transaction."""
-    turns = [UpdateOne({"_id": key}, {"$inc": {"turn": 1}}, upsert=True) for key in sorted(keys)]
-    if turns:
-        await scope[LIMIT_KEYS].bulk_write(turns, session=scope.session)
+@asynccontextmanager
+async def turns(scope: Scope, keys: Iterable[str]) -> AsyncIterator[None]:
+    """Be the only one who starts jobs of these keys, until the end of the transaction, or of the block without one."""
+    if scope.session is None:
+        holder = await _lock(scope)
+        try:
+            yield
+        finally:
+            free = {"$set": {"until": _LONG_AGO}}
+            await asyncio.shield(scope[LIMIT_KEYS].update_one({"_id": _LOCK, "holder": holder}, free))
+        return
+    taken = [UpdateOne({"_id": key}, {"$inc": {"turn": 1}}, upsert=True) for key in sorted(keys)]
+    await scope[LIMIT_KEYS].bulk_write(taken, session=scope.session)
+    yield
+
+
+async def _lock(scope: Scope) -> str:
+    """Without transactions: one lock for all keys, which ends by itself when its holder does."""
+    holder = uuid7()
+    until = {"$add": ["$$NOW", LOCK_MS]}
+    for _ in range(LOCK_TRIES_AT_MOST):
+        try:
+            await scope[LIMIT_KEYS].update_one(
+                {"_id": _LOCK, "$expr": {"$lte": ["$until", "$$NOW"]}},
+                [{"$set": {"holder": holder, "until": until}}],
+                upsert=True,
+            )
+        except DuplicateKeyError:
+            await asyncio.sleep(LOCK_NAP_SECONDS)
+        else:
+            return holder
+    raise StoreUnavailable("others have held the lock of the limits for too long; try again")
 
 
 async def count_starts(scope: Scope, started: Mapping[str, int], rooms: Mapping[str, Room], now: datetime) -> None:
@@ -110,7 +148,8 @@ async def forget(scope: Scope, now: datetime) -> None:
     """Let go of the keys that rest no longer, and whose starts no window can reach."""
     old = after(now, -KEPT_SECONDS)
     resting, started = {"pausedUntil": {"$gt": now}}, {"starts": {"$gt": old}}
-    await scope[LIMIT_KEYS].delete_many({"$nor": [resting, started]}, session=scope.session)
+    idle = {"_id": {"$ne": _LOCK}, "$nor": [resting, started]}
+    await scope[LIMIT_KEYS].delete_many(idle, session=scope.session)
 
 
 def _room(

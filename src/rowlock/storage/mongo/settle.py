@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pymongo import UpdateMany
-
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import (
-    BY_ID,
     DELAYED,
-    FINISHED,
     JOBS,
     READY,
     RUNNING,
-    json_fields,
     json_text,
     storable,
 )
+from rowlock.storage.mongo.endings import RUNNING_ONLY, SEEN, Changes, look, over
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import FAILURES, failure_document
+from rowlock.storage.mongo.finish import finish, is_plain
 from rowlock.storage.mongo.moments import after, now_of
 from rowlock.storage.mongo.notes import Tally
 from rowlock.storage.mongo.work import Worked
@@ -35,30 +32,20 @@ _FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
 _DEATHS = (Outcome.CRASH, Outcome.SUSPECT, Outcome.FATAL)
 _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED}
 
-_SEEN = dict.fromkeys(
-    (
-        "lease",
-        "attempts",
-        "deaths",
-        "cancelRequested",
-        "uniqueKey",
-        "releasesKey",
-        "type",
-        "queue",
-        "companyId",
-        "maxAttempts",
-    ),
-    1,
-)
-_OWN = {"result", "error"}
-_RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "progress", "message", "cancelRequested"), "")
+_LOST = {**SEEN, **dict.fromkeys(("owner", "lockedAt", "payload", "payloadText", "now"), 1)}
 
 
 class Settling(Worked):
     """The verbs that end attempts."""
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
-        return await self._atomic(lambda scope: settle(scope, owner, settlements), BUSY_SECONDS) if settlements else []
+        if not settlements:
+            return []
+        if all(map(is_plain, settlements)):
+            lost = await self._plain(lambda scope: finish(scope, owner, settlements), BUSY_SECONDS)
+            if lost is not None:
+                return lost
+        return await self._atomic(lambda scope: settle(scope, owner, settlements), BUSY_SECONDS)
 
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
@@ -83,26 +70,7 @@ async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement
 async def _settle(
     scope: Scope, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
 ) -> tuple[list[JobId], datetime | None]:
-    now: datetime | None = None
-    running: dict[JobId, Document] = {}
-    async for job in await scope[JOBS].aggregate(
-        [
-            {"$match": {"_id": {"$in": [end.job_id for end in settlements]}, "state": RUNNING, "owner": owner}},
-            {"$project": {**_SEEN, "now": now_of(scope.clock)}},
-        ],
-        session=scope.session,
-        hint=BY_ID,
-    ):
-        running[job["_id"]] = job
-        now = job["now"]
-    lost: list[JobId] = []
-    ended: list[tuple[Document, Settlement]] = []
-    for end in settlements:
-        seen = running.get(end.job_id)
-        if seen is None or seen["lease"] != end.lease:
-            lost.append(end.job_id)
-        else:
-            ended.append((running.pop(end.job_id), end))  # said twice: the first ends the lease
+    ended, lost, now = await look(scope, owner, settlements)
     # In a transaction whoever changes one of these jobs at the same time is in the way, and all of it is done again.
     together = [ended] if scope.session is not None else [[one] for one in ended]
     for some in together:
@@ -137,20 +105,13 @@ async def _place(
             final = outcome is Outcome.FAILED
             failures.append(failure_document(end.failure, job, attempts, final, reason or "", now))
         fields: Document = {"attempts": attempts, "deaths": deaths, "updatedAt": now}
-        gone: Document = dict(_RUNNING_ONLY)
+        gone: Document = dict(RUNNING_ONLY)
         if outcome <= Outcome.CANCELLED:
             change.alive -= 1
             change.succeeded += outcome is Outcome.SUCCEEDED
             change.failed += outcome is Outcome.FAILED
             change.cancelled += outcome is Outcome.CANCELLED
-            fields |= {
-                "state": FINISHED,
-                "status": _STATUS[outcome].value,
-                "startedAt": after(now, -end.seconds),
-                "finishedAt": now,
-            }
-            if end.result is not None:
-                fields |= json_fields("result", end.result)
+            fields |= over(end, _STATUS[outcome], now)
             if job.get("releasesKey"):
                 keys.append({"_id": job["uniqueKey"], "jobId": job["_id"]})
         else:
@@ -177,31 +138,6 @@ async def _place(
     return True
 
 
-class Changes:
-    """What becomes of each job, those alike together: one update of a hundred jobs costs a third of a hundred."""
-
-    def __init__(self, owner: WorkerId) -> None:
-        self._owner = owner
-        self._alike: dict[Any, tuple[list[JobId], Document, Document]] = {}
-
-    def add(self, job: Document, fields: Document, gone: Document) -> None:
-        own = job["_id"] if fields.keys() & _OWN else None
-        values = () if own else tuple(fields.values())
-        alike = self._alike.setdefault((job["lease"], own, values), ([], fields, gone))
-        alike[0].append(job["_id"])
-
-    def updates(self) -> list[UpdateMany]:
-        # The guard of every ending: this job, this lease, this owner.
-        return [
-            UpdateMany(
-                {"_id": {"$in": ids}, "state": RUNNING, "lease": lease, "owner": self._owner},
-                {"$set": fields, "$unset": gone},
-                hint=BY_ID,
-            )
-            for (lease, _, _), (ids, fields, gone) in self._alike.items()
-        ]
-
-
 async def _rescue(
     scope: Scope, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
 ) -> list[Rescued]:
@@ -209,9 +145,7 @@ async def _rescue(
     rescued = []
     tally = Tally()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
-    expired = await _expired(
-        scope, limit, {**_SEEN, "owner": 1, "lockedAt": 1, "payload": 1, "payloadText": 1, "now": 1}
-    )
+    expired = await _expired(scope, limit, _LOST)
     for job in expired:
         queue, type, owner, attempts = job["queue"], job["type"], job["owner"], job["attempts"]
         tally[queue, type].rescues += 1

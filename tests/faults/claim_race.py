@@ -1,0 +1,58 @@
+"""`python -m faults.claim_race URL LIMIT [unguarded]`: waits for the start signal, then claims what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from faults.journal import Journal
+from faults.until import until
+from rowlock.clock import StoreClock
+from rowlock.ids import uuid7
+from rowlock.settings import Settings
+from rowlock.storage.open import open_store
+
+START = "start"
+EMPTY_AT_LAST = 3
+"""So many claims in a row that find nothing: others may only have been faster."""
+
+journal = Journal.from_environment()
+
+
+async def race(url: str, limit: int) -> None:
+    store = open_store(Settings(database_url=url), StoreClock())
+    await store.open()
+    await store.warm()
+    owner, empty = uuid7(), 0
+    journal.write("ready", "")
+    until(lambda: journal.path.with_name(START).exists(), 60, "the start signal")
+    begun = time.monotonic()
+    while empty < EMPTY_AT_LAST:
+        claims = await store.claim("default", owner, limit)
+        empty = 0 if claims else empty + 1
+        if claims:
+            journal.write("claimed", "", note=[[claimed.id, claimed.lease] for claimed in claims])
+            ended = time.monotonic()
+    held = [lease.job_id for lease in await store.held(owner)]
+    journal.write("ended", "", note={"seconds": ended - begun if held else 0.0, "held": held})
+    await store.close()
+
+
+def take_the_guard_out() -> None:
+    """MongoDB takes the jobs that it has seen, whoever has taken them meanwhile."""
+    from rowlock.storage.mongo import claim
+
+    guarded: Any = claim.UpdateMany
+
+    def unguarded(where: dict[str, Any], change: dict[str, Any], **options: Any) -> Any:
+        return guarded({"_id": where["_id"]}, change, **options)
+
+    claim.UpdateMany = unguarded  # type: ignore[misc,assignment]
+
+
+if __name__ == "__main__":
+    if sys.argv[3:] == ["unguarded"]:
+        take_the_guard_out()
+    asyncio.run(race(sys.argv[1], int(sys.argv[2])))
