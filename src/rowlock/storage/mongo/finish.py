@@ -42,8 +42,10 @@ def is_plain(end: Settlement) -> bool:
 async def finish(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId] | None:
     """End these attempts and name the jobs whose lease was lost; None, and nothing else, where one frees a key."""
     ended, lost, now = await look(scope, owner, settlements)
-    if now is None or any("releasesKey" in job for job, _ in ended):
-        return lost if now is None else None
+    if now is None or not ended:
+        return lost
+    if any("releasesKey" in job for job, _ in ended):
+        return None
     kinds: dict[Kind, Ended] = defaultdict(list)
     for job, end in ended:
         kinds[end.queue, end.type].append((job, end))
