@@ -1,7 +1,8 @@
 """Rows into the user's collections: what an import does inside its transaction.
 
-Collections are made and removed at once, whatever becomes of the transaction: MongoDB cannot do either in one. One that
-this transaction has written in is emptied in it, and removed after it.
+Collections are not made or removed in a transaction: MongoDB cannot. They are made at once, and stay. They are removed
+at once where that is the first thing that a transaction does, and else after it, if it was committed: a document that
+it writes tells that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pymongo.errors import PyMongoError
 
+from rowlock.ids import uuid7
 from rowlock.storage.chunk import in_key_order
 from rowlock.storage.mongo.cells import cell_of
 from rowlock.storage.mongo.connection import (
@@ -25,6 +27,7 @@ from rowlock.storage.mongo.connection import (
     nap,
     worth_another_try,
 )
+from rowlock.storage.mongo.import_locks import HOLDS, hold
 from rowlock.storage.mongo.put import Put, numbered
 from rowlock.storage.mongo.rehearse import rehearsed
 from rowlock.storage.mongo.shape import collection, create, field, found, must_have
@@ -46,7 +49,7 @@ class _Tables:
 
     def __init__(self) -> None:
         self.written: set[str] = set()
-        self.dropped: dict[str, Database] = {}
+        self.dropped: dict[str, tuple[Database, str]] = {}  # with the id of the document that tells of the commit
 
 
 class Loading(InTransaction):
@@ -61,14 +64,14 @@ class Loading(InTransaction):
         return self._own_tables
 
     async def release(self) -> None:
-        """Remove the collections that the transaction, which has ended, has emptied for that."""
-        dropped = self._tables.dropped
-        for name, db in dropped.items():
+        """Remove the collections that the transaction, which has ended, was to remove."""
+        dropped, self._tables.dropped = self._tables.dropped, {}
+        for name, (db, token) in dropped.items():
             try:
-                if await db[collection(name)].find_one({}, {"_id": 1}) is None:
+                if await db[HOLDS].find_one({"_id": token}) is not None:
                     await db.drop_collection(collection(name))
             except PyMongoError:
-                continue  # it stays, and is empty
+                continue  # it stays: what is swept later is removed again
 
     async def table(self, name: str) -> FoundTable | None:
         if name in self._tables.dropped:
@@ -76,16 +79,21 @@ class Loading(InTransaction):
         return await self._run(lambda scope: found(scope, name, own=name in self._tables.written))
 
     async def create_table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
-        self._tables.dropped.pop(name, None)
-        await self._run(lambda scope: create(scope, name, columns, key))
+        async def make(scope: Scope) -> None:
+            if self._tables.dropped.pop(name, None) is not None:
+                await scope[collection(name)].delete_many({}, session=scope.session)
+            await create(scope, name, columns, key)
+
+        await self._run(make)
 
     async def drop_table(self, name: str) -> None:
         async def drop(scope: Scope) -> None:
-            if name not in self._tables.written:
+            if name not in self._tables.written and _is_new(scope):
                 await scope.db.drop_collection(collection(name))
                 return
-            await scope[collection(name)].delete_many({}, session=scope.session)
-            self._tables.dropped[name] = scope.db
+            token = uuid7()
+            await hold(scope, token)
+            self._tables.dropped[name] = (scope.db, token)
 
         await self._run(drop)
 
@@ -109,7 +117,7 @@ class Loading(InTransaction):
 async def _patiently(scope: Scope, work: Work[T]) -> T:
     """Do the work; where it is the first of its transaction and others are in its way, begin that anew after them."""
     session = scope.session
-    first = session is not None and session.operation_time is None
+    first = _is_new(scope)
     clock = asyncio.get_running_loop()
     begun = clock.time()
     attempt = 0
@@ -124,6 +132,11 @@ async def _patiently(scope: Scope, work: Work[T]) -> T:
         await nap(attempt)
         await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
         attempt += 1
+
+
+def _is_new(scope: Scope) -> bool:
+    """Whether nothing was done in the transaction yet."""
+    return scope.session is None or scope.session.operation_time is None
 
 
 async def _load(scope: Scope, load: Load, frame: pl.DataFrame) -> Loaded:
