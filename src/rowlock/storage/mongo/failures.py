@@ -7,7 +7,7 @@ from typing import Any
 
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import storable
+from rowlock.storage.mongo.documents import BY_ID, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after
 from rowlock.storage.mongo.work import Worked
@@ -107,7 +107,8 @@ async def remove_first(scope: Scope, collection: str, where: Document, by: str, 
     found = await scope[collection].find(where, {"_id": 1}).sort(by, 1).limit(limit).to_list()
     if not found:
         return 0
-    removed = await scope[collection].delete_many({**where, "_id": {"$in": [one["_id"] for one in found]}})
+    these = {**where, "_id": {"$in": [one["_id"] for one in found]}}
+    removed = await scope[collection].delete_many(these, hint=BY_ID)
     return removed.deleted_count
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Any
+
+from pymongo.asynchronous.cursor import AsyncCursor
 
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING, job_record
+from rowlock.storage.mongo.documents import BY_ID, DELAYED, FINISHED, JOBS, READY, RUNNING, job_record
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.tally import queues_known
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
+
+Found = AsyncCursor[Document]
 
 NEWEST_FIRST = (("createdAt", -1), ("seq", -1))
 
@@ -51,7 +56,7 @@ class Listing(Worked):
                     return Page([], None)
                 asked = {"$and": [asked, after]}
             wanted = max(limit, 0)
-            found = await scope[JOBS].find(asked).sort(list(NEWEST_FIRST)).limit(wanted + 1).to_list()
+            found = await look_at(scope, where, asked).sort(list(NEWEST_FIRST)).limit(wanted + 1).to_list()
             jobs = await records(scope, found[:wanted])
             return Page(jobs, jobs[-1].id if len(found) > wanted and jobs else None)
 
@@ -62,9 +67,16 @@ class Listing(Worked):
             return 0
 
         async def count(scope: Scope) -> int:
-            return await scope[JOBS].count_documents(await matching(scope, where), limit=at_most)
+            by_id: dict[str, Any] = {} if where.ids is None else {"hint": BY_ID}
+            return await scope[JOBS].count_documents(await matching(scope, where), limit=at_most, **by_id)
 
         return await self._plain(count)
+
+
+def look_at(scope: Scope, where: JobFilter, asked: Document, shown: Document | None = None) -> Found:
+    """Jobs that match; those that are named by their ids, whatever other index there is."""
+    found = scope[JOBS].find(asked, shown, session=scope.session)
+    return found if where.ids is None else found.hint(BY_ID)
 
 
 async def records(scope: Scope, found: list[Document]) -> list[JobRecord]:

@@ -9,11 +9,11 @@ from pymongo import ReplaceOne
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import FINISHED, JOBS, READY
+from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, READY
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import resolve_failures
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.listing import NEWEST_FIRST, matching
+from rowlock.storage.mongo.listing import NEWEST_FIRST, look_at, matching
 from rowlock.storage.mongo.notes import NOTES, Change, Tally
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import CancelResult, JobFilter, JobId, Retried, Status
@@ -21,7 +21,7 @@ from rowlock.storage.records import CancelResult, JobFilter, JobId, Retried, Sta
 INDEXES: tuple[Index, ...] = ()
 
 _DEAD = (Status.FAILED, Status.CANCELLED)
-_DEAD_SHOWN = dict.fromkeys(("queue", "type", "status", "uniqueKey", "releasesKey"), 1)
+_DEAD_SHOWN = dict.fromkeys(("seq", "queue", "type", "status", "uniqueKey", "releasesKey"), 1)
 
 
 class Operators(Worked):
@@ -110,9 +110,10 @@ async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
             "queuedAt": now,
             "updatedAt": now,
         }
-        over = dict.fromkeys(("startedAt", "finishedAt", "result", "resultText"), "")
-        change = {"$set": waiting, "$unset": over}
-        await scope[JOBS].update_many({"_id": {"$in": ids}, "state": FINISHED}, change, session=scope.session)
+        ended = dict.fromkeys(("startedAt", "finishedAt", "result", "resultText"), "")
+        change = {"$set": waiting, "$unset": ended}
+        over = {"_id": {"$in": ids}, "state": FINISHED}
+        await scope[JOBS].update_many(over, change, hint=BY_ID, session=scope.session)
         await resolve_failures(scope, ids, now)
     tally = gone(jobs)
     for job in jobs:
@@ -157,7 +158,8 @@ async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
     """Remove these jobs, which are over."""
     if jobs:
         ids = [job["_id"] for job in jobs]
-        await scope[JOBS].delete_many({"_id": {"$in": ids}, "state": FINISHED}, session=scope.session)
+        over = {"_id": {"$in": ids}, "state": FINISHED}
+        await scope[JOBS].delete_many(over, hint=BY_ID, session=scope.session)
         await gone(jobs).write(scope, now)
 
 
@@ -176,7 +178,7 @@ async def _dead(scope: Scope, where: JobFilter, limit: int) -> list[Document]:
         return []
     asked = await matching(scope, where) | {"state": FINISHED}
     asked.setdefault("status", {"$in": [status.value for status in _DEAD]})
-    found = scope[JOBS].find(asked, {**_DEAD_SHOWN, "seq": 1}, session=scope.session)
+    found = look_at(scope, where, asked, _DEAD_SHOWN)
     if where.ids is None:
         found = found.sort(list(NEWEST_FIRST)).limit(limit)
     return sorted(await found.to_list(), key=lambda job: job["seq"])[:limit]

@@ -12,6 +12,7 @@ from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import DAY_SECONDS, remove_first
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import MILLISECOND, after
+from rowlock.storage.mongo.notes import NOTES
 from rowlock.storage.mongo.operate import remove
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
@@ -74,7 +75,11 @@ async def _let_go(scope: Scope, status: Status, policy: KeepPolicy, now: datetim
     if not bounds or limit <= 0:
         return []
     moment, seq = max(bounds)
+    # Jobs whose note is pending are counted by being there.
+    pending = await scope[NOTES].distinct("_id", {"pending": {"$exists": True}}, session=scope.session)
     asked = {**ended, "updatedAt": {"$lte": moment}, "$nor": [{"updatedAt": moment, "seq": {"$gt": seq}}]}
+    if pending:
+        asked["note"] = {"$nin": pending}
     found = scope[JOBS].find(asked, {"queue": 1, "type": 1, "status": 1}, session=scope.session)
     return await found.sort([("updatedAt", 1), ("seq", 1)]).limit(limit).to_list()
 

@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 
 from rowlock.storage.mongo import enqueue
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import JOBS
+from rowlock.storage.mongo.documents import BY_ID, JOBS
 from rowlock.storage.mongo.failures import DAY_SECONDS, remove_first
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after, floor
@@ -184,7 +184,8 @@ async def _close_runs(scope: Scope, limit: int) -> list[RunRecord]:
     for run in runs:
         ended = _ended(run, now)
         ours = {"_id": run["_id"], "open": True}
-        changed = await scope[RUNS].update_one(ours, {"$set": ended, "$unset": {"open": ""}}, session=scope.session)
+        closing = {"$set": ended, "$unset": {"open": ""}}
+        changed = await scope[RUNS].update_one(ours, closing, hint=BY_ID, session=scope.session)
         if changed.matched_count:
             closed.append(_run_record({**run, **ended, "job": []}))
     return closed

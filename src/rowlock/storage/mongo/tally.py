@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from pymongo import UpdateOne
 
+from rowlock.storage.mongo import finish
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING
@@ -36,6 +37,7 @@ Kind = tuple[str, str]  # queue, type
 _THERE = ("alive", "succeeded", "failed", "cancelled")
 _EVENTS = ("succeeded", "failed", "cancelled", "failures", "retries", "rescues")
 _HAPPENED = (*_EVENTS, "seconds")
+_COUNTED = {"pending": {"$exists": False}}  # notes that have their numbers
 
 
 class Counts(Worked):
@@ -69,6 +71,7 @@ class Counts(Worked):
         return await self._atomic(look)
 
     async def fold(self, limit: int) -> int:
+        await self._plain(_resolve)
         return await self._atomic(lambda scope: _fold(scope, limit))
 
 
@@ -91,7 +94,12 @@ async def queues_known(scope: Scope) -> list[str]:
 
 async def _kinds(scope: Scope) -> dict[Kind, Counter[str]]:
     """How many jobs there are of each queue and type."""
-    return await _summed(scope, TOTALS, _THERE) if scope.session is not None else await _counted(scope)
+    if scope.session is None:
+        return await _counted(scope)
+    sums = await _summed(scope, TOTALS, _THERE)
+    for kind, number in (await finish.under_way(scope)).items():
+        sums[kind].update({"alive": -number, "succeeded": number})
+    return sums
 
 
 async def _summed(scope: Scope, folded: str, names: tuple[str, ...], *steps: Document) -> dict[Kind, Counter[str]]:
@@ -170,6 +178,10 @@ async def _firsts(scope: Scope, waiting: Document) -> list[datetime]:
     return moments
 
 
+async def _resolve(scope: Scope) -> None:
+    await finish.resolve(scope, await scope.now())
+
+
 async def _fold(scope: Scope, limit: int) -> int:
     """Move notes into the sums, and let go of what is more than a day old."""
     forgotten = _minute(await scope.now()) - timedelta(hours=KEPT_HOURS)
@@ -204,7 +216,7 @@ async def _take_notes(scope: Scope, limit: int) -> list[Document]:
         return []
     if scope.session is None:
         return await _take_notes_alone(scope, limit)
-    notes = await scope[NOTES].find({}, session=scope.session).sort("_id", 1).limit(limit).to_list()
+    notes = await scope[NOTES].find(_COUNTED, session=scope.session).sort("_id", 1).limit(limit).to_list()
     await scope[NOTES].delete_many({"_id": {"$in": [note["_id"] for note in notes]}}, session=scope.session)
     return notes
 
@@ -213,7 +225,7 @@ async def _take_notes_alone(scope: Scope, limit: int) -> list[Document]:
     """The same without a transaction, one by one: else two would take the same."""
     taken: list[Document] = []
     while len(taken) < limit:
-        note = await scope[NOTES].find_one_and_delete({}, sort=[("_id", 1)])
+        note = await scope[NOTES].find_one_and_delete(_COUNTED, sort=[("_id", 1)])
         if note is None:
             break
         taken.append(note)
