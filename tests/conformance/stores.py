@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -302,6 +301,4 @@ def _filled(database: Database[dict[str, Any]], names: Sequence[str]) -> list[st
     return [found["name"] for found in database[first[0]].aggregate([*first[1], *also])]
 
 
-STORES: tuple[type[Rig], ...] = (SqliteRig, PostgresRig)
-if os.environ.get("ROWLOCK_TEST_MONGO") == "1":
-    STORES += (MongoRig,)
+STORES: tuple[type[Rig], ...] = (SqliteRig, PostgresRig, MongoRig)

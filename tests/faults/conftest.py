@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.stores import STORES, MongoRig
 from faults.databases import Database, MongoDatabase, PostgresDatabase, SqliteDatabase
 from faults.processes import Fleet
 from faults.producer import Producer
@@ -39,14 +38,14 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.clear_away()
 
 
-@pytest.fixture(params=["sqlite", "postgres", *(["mongo"] if MongoRig in STORES else [])])
+@pytest.fixture(params=["sqlite", "postgres", "mongo"])
 def database(request: pytest.FixtureRequest) -> Database:
     """An empty, migrated database of each kind."""
     made: Database = request.getfixturevalue(f"{request.param}_database")
     return made
 
 
-@pytest.fixture(params=["postgres", *(["mongo"] if MongoRig in STORES else [])])
+@pytest.fixture(params=["postgres", "mongo"])
 def remote(request: pytest.FixtureRequest) -> PostgresDatabase | MongoDatabase:
     """One of each kind that is reached by a network."""
     made: PostgresDatabase | MongoDatabase = request.getfixturevalue(f"{request.param}_database")
