@@ -96,6 +96,10 @@ class Database(ABC):
         """Payload, reason and stack of every failure."""
 
     @abstractmethod
+    def mentions(self, text: str) -> list[str]:
+        """Which tables of jobs and failures have this text anywhere."""
+
+    @abstractmethod
     def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         """What a table of the user's holds."""
 
@@ -145,6 +149,10 @@ class SqlDatabase(Database):
 
     def failures(self) -> list[tuple[Any, ...]]:
         return self.rows("SELECT payload, failed_reason, stack_trace FROM {}job_failures")
+
+    def mentions(self, text: str) -> list[str]:
+        tables = ("all_jobs", "job_failures")
+        return [name for name in tables for row in self.rows(f"SELECT * FROM {{}}{name}") if text in str(row)]
 
     def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         return self.rows(f"SELECT {', '.join(columns)} FROM {name}")
@@ -312,6 +320,10 @@ class MongoDatabase(Database):
 
     def failures(self) -> list[tuple[Any, ...]]:
         return [tuple(found.values()) for found in self.data["rowlock_failures"].find()]
+
+    def mentions(self, text: str) -> list[str]:
+        names = self.data.list_collection_names()
+        return [name for name in names for found in self.data[name].find() if text in str(found)]
 
     def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         return [tuple(found[column] for column in columns) for found in self.data[name].find()]
