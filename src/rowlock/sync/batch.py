@@ -43,6 +43,11 @@ class Merged:
 
 def merge(subject: str, wishes: Sequence[Wish], marks: Mapping[str, str]) -> Merged:
     """One update from many wishes about one subject: the newest wins, and what was written by newer ones is left."""
+    if len(wishes) == 1 and not marks:
+        (wish,) = wishes
+        return Merged(
+            Update(subject, wish.properties, [wish.job]), dict.fromkeys(wish.properties, wish.job.id), list(wishes)
+        )
     properties: dict[str, Any] = {}
     sources: dict[str, str] = {}
     ordered = sorted(wishes, key=lambda wish: wish.job.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import Snooze
@@ -44,19 +44,28 @@ class Work:
         if (end := self._without_a_call(operation, jobs)) is not None:
             return [end] * len(jobs)
         entries: dict[str, Any] = {}
-        lines: dict[Line, list[Wish]] = {}
-        leased = jobs[0]._context.leased
+        companies: dict[str | None, list[Wish]] = {}
+        leased, several = jobs[0]._context.leased, self._hub.accounts.several
         for job in jobs:
             try:
-                wish = _wish(operation, job)
-                line = self._line(job.company_id if self._hub.accounts.several else None, leased)
+                companies.setdefault(job.company_id if several else None, []).append(_wish(operation, job))
             except Exception as error:  # of this job alone
                 entries[job.id] = error
-            else:
-                lines.setdefault(line, []).append(wish)
-        for line, wishes in lines.items():
+        for line, wishes in self._by_line(companies, leased, entries).items():
             entries |= await Batch(operation, wishes, line, self._engine().store if leased else None).work()
         return [entries[job.id] for job in jobs]
+
+    def _by_line(
+        self, companies: Mapping[str | None, list[Wish]], leased: bool, entries: dict[str, Any]
+    ) -> dict[Line, list[Wish]]:
+        """What goes to one account goes together; where a company's account cannot be had, its jobs fail."""
+        lines: dict[Line, list[Wish]] = {}
+        for company_id, wishes in companies.items():
+            try:
+                lines.setdefault(self._line(company_id, leased), []).extend(wishes)
+            except Exception as error:
+                entries |= {wish.job.id: error for wish in wishes}
+        return lines
 
     def _line(self, company_id: str | None, leased: bool) -> Line:
         accounts = self._hub.accounts
