@@ -1,0 +1,91 @@
+"""The sync under attack: workers die, the other side fails in every way, and ends as one patient caller leaves it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from faults.databases import Database
+from faults.processes import Fleet, Tree
+from faults.syncing import CALLS, Syncing, Workload, judge
+from faults.until import after, until
+from sync.standin import StandIn
+from sync.standin.trouble import MIX
+
+KINDS = MIX | {"429": 0.7, "429_after": 1.0, "named_limit": 0.7}  # each of these lets the whole fleet rest
+
+
+def kill_some(trees: list[Tree], rng: random.Random, kills: int) -> int:
+    """Kill worker processes at random moments."""
+    killed = 0
+    for _ in range(kills):
+        until(after(rng.uniform(0.3, 1.2)), 2)
+        pids = [(tree, pid) for tree in trees for pid in tree.workers()]
+        if pids:
+            tree, pid = rng.choice(pids)
+            tree.kill_worker(pid)
+            killed += 1
+    return killed
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("operations", "kills"),
+    [
+        pytest.param(360, 6, id="short"),
+        pytest.param(10_000, 200, id="long", marks=[pytest.mark.long, pytest.mark.timeout(1_800)]),
+    ],
+)
+def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
+    database: Database,
+    fleet: Fleet,
+    standin: StandIn,
+    seed: int,
+    figure: Callable[[str], None],
+    operations: int,
+    kills: int,
+) -> None:
+    rng = random.Random(seed)
+    workload = Workload(rng, people=operations // 4)
+    trouble = {"share": 0.2, "kinds": KINDS, "latency_seconds": (0.0, 0.02), "hang_seconds": 1.5}
+    trouble |= {"retry_after_seconds": 0.2, "seed": seed}
+    standin.trouble(**trouble)
+    standin.search_lag(1.0)
+    with Syncing(database, standin) as syncing:
+
+        def how() -> str:
+            return f"{database.statuses()}\n{trees[0].tail()}"
+
+        ids = syncing.put_all(workload, operations // 3)
+        trees = [syncing.worker(fleet), syncing.worker(fleet)]
+        killed = kill_some(trees, rng, kills // 3)
+        ids += syncing.put_all(workload, operations // 3)
+        killed += kill_some(trees, rng, kills // 3)
+        standin.trouble(**trouble, storms=[{"kind": "401", "seconds": 0.5}])
+        trees[1].kill()
+        trees[1] = syncing.worker(fleet)
+        ids += syncing.put_all(workload, operations - len(ids))
+        killed += kill_some(trees, rng, kills - 2 * (kills // 3)) + 1
+        until(syncing.over, operations, how)
+        judge(standin)
+        jobs = syncing.jobs()
+        assert jobs.keys() == set(ids)
+        dead = {job.id: job.error for job in jobs.values() if job.status != "succeeded"}
+        assert all(dead.values()), dead
+
+        standin.trouble()
+        assert syncing.retry_dead() == len(dead)
+        until(syncing.over, operations, how)
+        bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
+    judged = judge(standin)
+    failures = judged["trouble"]
+    figure(
+        f"sync {database.kind}: {operations:,} operations, {killed} kills, {judged['calls']:,} calls, at most "
+        f"{judged['windows'][0]['most']} of {CALLS} in a window, {sum(failures.values())} failures of "
+        f"{len(failures)} kinds, {len(dead)} died and were retried, {len(bad)} bad"
+    )
+    assert len(bad) == workload.bad
+    assert all("not one of the allowed options" in (job.error or "") for job in bad)
+    assert workload.differences(standin.state()) == []

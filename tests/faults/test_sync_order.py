@@ -1,0 +1,54 @@
+"""Order: of many updates of one contact the newest value stays, whoever writes late; and the attack sees it broken."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from faults.databases import Database
+from faults.processes import Fleet, Tree
+from faults.syncing import Syncing, judge
+from faults.until import until
+from sync.standin import StandIn
+
+PEOPLE, ROUNDS = 4, 10
+HALF = {"500": 2.0, "cut": 1.0, "500_after": 1.0}
+
+
+def rush(syncing: Syncing, fleet: Fleet, rng: random.Random, **environment: str) -> tuple[Tree, dict[str, Any]]:
+    """Many updates of few contacts, of which half fail or seem to, so that older ones come after newer ones."""
+    tree = syncing.worker(fleet, processes=2, **environment)
+    syncing.standin.trouble(share=0.4, kinds=HALF, latency_seconds=(0.0, 0.1), seed=rng.randrange(1_000))
+    last: dict[str, Any] = {}
+    for number in range(ROUNDS):
+        for person in range(PEOPLE):
+            email = f"m{person}@x.org"
+            last[email] = f"City {number}"
+            syncing.put("update_contact", {"email": email, "properties": {"city": last[email]}}, max_attempts=50)
+    return tree, last
+
+
+def cities(standin: StandIn) -> dict[str, str | None]:
+    return {each["email"]: each.get("city") for each in standin.things("contacts")}
+
+
+def test_an_older_update_that_is_tried_again_late_writes_over_nothing(
+    database: Database, fleet: Fleet, standin: StandIn, rng: random.Random
+) -> None:
+    with Syncing(database, standin) as syncing:
+        tree, last = rush(syncing, fleet, rng)
+        until(syncing.succeeded, 60, tree.tail)
+    judge(standin)
+    assert cities(standin) == last
+
+
+@pytest.mark.parametrize("mutant", ["no_marks", "no_holds"])
+def test_the_attack_notices_updates_that_nobody_orders(
+    sqlite_database: Database, fleet: Fleet, standin: StandIn, rng: random.Random, mutant: str
+) -> None:
+    with Syncing(sqlite_database, standin) as syncing:
+        tree, last = rush(syncing, fleet, rng, FAULTS_MUTANT=mutant)
+        until(lambda: syncing.over() or standin.judgement()["overlaps"], 60, tree.tail)
+    assert standin.judgement()["overlaps"] or cities(standin) != last
