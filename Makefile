@@ -13,14 +13,14 @@ test: check pgbouncer
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
 check: .venv
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: .venv
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
 
 bench: .venv
 	$(BIN)/python -m benchmarks $(ARGS)

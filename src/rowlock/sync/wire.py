@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,7 @@ class Wire:
             | dict(headers),
             timeout=httpx.Timeout(timeout_seconds, connect=connect, pool=connect),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            verify=certificates(),
             follow_redirects=False,
             trust_env=not _loopback(httpx.URL(base_url).host),  # a proxy would look for it on its own machine
         )
@@ -108,6 +111,13 @@ def load_client() -> ModuleType:
     except ImportError:
         raise SettingsError("integrations need the extra `sync`: pip install 'rowlock[sync]'") from None
     return httpx
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Whom to trust: SSL_CERT_FILE or SSL_CERT_DIR where set. Reading them takes a while, so once."""
+    context: ssl.SSLContext = load_client().create_ssl_context()
+    return context
 
 
 def _answer(status: int, headers: dict[str, str], body: bytes) -> Answer:
