@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hubspot_rig import Club, any_club, club, standin, standin_process
+from hubspot_rig import Club, any_club, club, opened, standin, standin_process
 
-from rowlock import BadPayload, Permanent, Rowlock, SettingsError
+import backoffice
+from backoffice.hubspot import declare
+from backoffice.hubspot.vocabulary import provider_value, status_value
+from engine.running import Log
+from rowlock import BadPayload, FakeClock, Permanent, Rowlock, SettingsError
+from rowlock.settings import load
+from sync.standin import StandIn
 
 __all__ = ["any_club", "club", "standin", "standin_process"]
 
@@ -248,18 +255,40 @@ async def test_keys_are_those_of_the_document(club: Club, operation: str, payloa
     assert record.unique_key.endswith(key)
 
 
-def test_an_operation_that_does_not_exist_cannot_be_switched_off(tmp_path: Any) -> None:
-    from backoffice.hubspot import declare
-    from rowlock.settings import load
-
+def test_an_operation_that_does_not_exist_cannot_be_switched_off(tmp_path: Path) -> None:
     settings = load(database_url=f"sqlite:///{tmp_path}/jobs.db", hubspot_operations_off="create_deal,sync_meber")
     with pytest.raises(SettingsError, match="sync_meber"):
         declare(Rowlock(settings=settings))
 
 
 def test_an_unknown_word_names_those_that_are_known() -> None:
-    from backoffice.hubspot.vocabulary import provider_value, status_value
-
     assert (status_value("PAST-DUE"), provider_value(" Stripe ")) == ("past_due", "stripe")
     with pytest.raises(Permanent, match="known are Stripe, Mindbody"):
         provider_value("paypal")
+
+
+async def test_properties_are_ensured_fifteen_seconds_after_a_worker_starts(club: Club) -> None:
+    begun = club.clock.now()
+    (start,) = club.app.engine.warmers
+    await start()
+    (waiting,) = (await club.app.jobs(type="hubspot.ensure", status="queued")).jobs
+    assert (waiting.available_at - begun).total_seconds() == 15
+    club.clock.advance(seconds=15)
+    assert (await club.record(waiting.id, work=True)).status.value == "succeeded"
+
+
+def test_hubspot_is_off_without_a_token_and_says_which_setting_is_missing() -> None:
+    hub = backoffice.app.integrations["hubspot"]
+    assert hub.disabled == "set ROWLOCK_HUBSPOT_TOKEN"
+    assert {name for name, each in hub.operations.items() if not each.enabled} == {"create_deal", "sync_member"}
+
+
+async def test_what_is_switched_off_is_logged_and_skipped(
+    tmp_path: Path, clock: FakeClock, standin: StandIn, log: Log
+) -> None:
+    async with opened(f"sqlite:///{tmp_path}/jobs.db", clock, standin, operations_off=["sync_member"]) as club:
+        before = club.calls()
+        done = await club.run("sync_member", email="ada@example.com", firstName="Ada")
+        assert done["skipped"] is True
+        assert club.calls() == before
+        assert [each["type"] for each in log.of("sync.skipped")] == ["hubspot.sync_member"]

@@ -23,6 +23,7 @@ from rowlock import Allow, Call, Integration, Rowlock, SettingsError
 from rowlock.sync.hubspot import BATCH_MAX, SEARCH_GROUP, HubSpot, is_refused, limited, spent
 
 SCOPES_URL = "https://app.hubspot.com/private-apps"
+CYCLE_SECONDS = 120.0
 
 __all__ = ["declare", "hub"]
 
@@ -46,6 +47,7 @@ def declare(app: Rowlock, **options: Any) -> Integration:
         "refused": is_refused,
         "limited": limited,
         "spent": spent,
+        "cycle_seconds": CYCLE_SECONDS,
     }
     hub = app.integration("hubspot", **told | options)
     hub.operation("create_contact", key="member_creation_{email}", about="{email}")(contacts.create_contact)
