@@ -119,11 +119,11 @@ def test_a_job_that_calls_nobody_we_know_is_sent_to_no_page() -> None:
 
 
 def test_all_jobs_of_an_integration_may_be_run_again() -> None:
-    again = "    - Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'"
+    again = "    - To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'"
     assert again in text_of(DEATHS, others=OTHERS).splitlines()
     assert about_job(IDS[0], "TimeoutError", HUBSPOT) == [
         f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}",
-        "Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'",
+        "To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'",
     ]
     assert about_job(IDS[0], "TimeoutError", None) == [
         f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}"

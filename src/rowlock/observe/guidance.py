@@ -49,7 +49,7 @@ def _run_all(other: OtherSide | None) -> list[str]:
     if other is None:
         return []
     types = shlex.quote(f"{other.name}.*")
-    return [f"Or all jobs of {other.name} that failed: rowlock dead retry --type {types}"]
+    return [f"To run all jobs of {other.name} again that failed: rowlock dead retry --type {types}"]
 
 
 def _put_right(reason: str, other: OtherSide | None) -> list[str]:
