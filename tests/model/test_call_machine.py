@@ -26,9 +26,9 @@ from rowlock.storage.calls import CallLimit
 
 T = TypeVar("T")
 LIMITS = (
-    CallLimit("few", 3, 10),
+    CallLimit("few", 2, 10),
     CallLimit("one", 1, 1),
-    CallLimit("long", 4, 100),  # kept in sums of a second
+    CallLimit("long", 2, 100),  # kept in sums of a second
     CallLimit("many", 1_001, 5),
 )
 SUBJECTS = ("a", "b", "c")
@@ -93,6 +93,11 @@ class CallMachine(RuleBasedStateMachine):
                 call.ended_at = self.model.now
             else:
                 del self.model.calls[permit]
+
+    @rule()
+    def end_all(self) -> None:
+        for permit in list(self.model.calls):
+            self.end(permit, True)
 
     @rule(permit=consumes(permits))
     def die(self, permit: str) -> None:
