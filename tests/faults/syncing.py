@@ -20,6 +20,7 @@ APP = "faults.sync_app:app"
 CALLS, SECONDS, SEARCHES = 40, 0.5, 4  # so many calls in any stretch of time, and searches in any second
 TIERS = ("social", "core", "premium", "corporate", "founding_member", "vip")
 STATUSES = ("pending", "trialing", "active", "past_due", "paused", "cancelled")
+_OURS = "type LIKE 'hubspot.%' AND type NOT IN ('hubspot.ensure', 'hubspot.cycle')"
 SHARES = {
     "update_contact": 45,
     "create_contact": 15,
@@ -249,7 +250,7 @@ class Syncing:
         return self.app.blocking.run(retry())
 
     def jobs(self) -> dict[str, Record]:
-        return self.database.records("type LIKE 'hubspot.%' AND type <> 'hubspot.ensure'")
+        return self.database.records(_OURS)
 
     def succeeded(self) -> bool:
         """Whether every job has succeeded."""
@@ -258,7 +259,6 @@ class Syncing:
     def over(self) -> bool:
         """Whether every job has succeeded or died."""
         rows = self.database.rows(
-            "SELECT count(*) FROM {}all_jobs WHERE type LIKE 'hubspot.%' AND type <> 'hubspot.ensure'"
-            " AND status NOT IN ('succeeded', 'failed', 'cancelled')"
+            f"SELECT count(*) FROM {{}}all_jobs WHERE {_OURS} AND status NOT IN ('succeeded', 'failed', 'cancelled')"
         )
         return rows == [(0,)]

@@ -44,6 +44,24 @@ def test_an_older_update_that_is_tried_again_late_writes_over_nothing(
     assert cities(standin) == last
 
 
+def test_companies_of_one_domain_that_come_at_once_do_not_take_each_other(
+    sqlite_database: Database, fleet: Fleet, standin: StandIn
+) -> None:
+    """One company of the domain is there, and nobody's: one of them gets it, the others get their own."""
+    standin.search_lag(2.0)
+    standin.trouble(latency_seconds=(0.05, 0.2))
+    with Syncing(sqlite_database, standin) as syncing:
+        standin.objects("companies", [{"name": "Found", "domain": "x.org"}])
+        for number in range(8):
+            told = {"externalId": f"c_{number}", "name": f"Company {number}", "domain": "x.org"}
+            syncing.put("sync_company", told)
+        tree = syncing.worker(fleet)
+        until(syncing.succeeded, 60, tree.tail)
+    judge(standin)
+    found = {each.get("billing_company_id"): each["name"] for each in standin.things("companies")}
+    assert found == {f"c_{number}": f"Company {number}" for number in range(8)}
+
+
 @pytest.mark.parametrize("mutant", ["no_marks", "no_holds"])
 def test_the_attack_notices_updates_that_nobody_orders(
     sqlite_database: Database, fleet: Fleet, standin: StandIn, rng: random.Random, mutant: str
