@@ -81,3 +81,12 @@ async def test_a_companys_jobs_are_found_without_reading_all_others(store: Store
                 walks, fetched = found[table]
                 assert walks == 0, (status, found)
                 assert fetched <= 5 * FEW, (status, found)
+
+
+async def test_how_a_companys_work_stands_is_told_without_reading_all_others(store: Store, clock: FakeClock) -> None:
+    for _ in range(8):
+        found = await read(store, statements("postgres")["counts_of_company"], ["default"], "acme", clock.now())
+        for table in ("jobs", "finished"):
+            walks, fetched = found[table]
+            assert walks == 0, found
+            assert fetched <= 5 * FEW, found
