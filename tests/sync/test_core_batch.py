@@ -279,6 +279,25 @@ async def test_a_batch_and_a_single_operation_about_one_subject_keep_apart(make_
     assert service.most_at_once == 1
 
 
+async def test_a_store_that_goes_away_half_way_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
+    people = People(service)
+    hub = await make_hub(limits=FAST, concurrency=1)
+    updater(hub)
+    app = hub._app
+    ids = [await ask(hub, f"{number}@x", v="bad" if number == 0 else "good") for number in range(4)]
+    answer = service.answer
+
+    def answering(asked: Asked) -> Any:
+        if len(people.sizes) == 1:  # the first half is next
+            app.store.refuse("take_call", 1)
+        return answer(asked)
+
+    service.answer = answering
+    records = await after(hub, *ids)
+    assert {job.attempts for job in records if job.status is Status.QUEUED} == {0}
+    assert "the store is away" in (records[0].error or "")
+
+
 async def test_companies_with_accounts_of_their_own_are_called_apart(make_hub: MakeHub, service: Service) -> None:
     people = People(service)
     hub = await make_hub(limits=FAST, concurrency=1, account=lambda company: company, token=lambda company: company)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock.errors import BadPayload, CallFailed, StoreUnavailable
+from rowlock.errors import BadPayload, CallFailed, Snooze, StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.jobs.job import Job
 from rowlock.storage.call_verbs import CallVerbs
@@ -74,10 +74,13 @@ class Batch:
 
     async def work(self) -> dict[str, Any]:
         """Do them; what became of each, by the id of its job."""
+        stopped: Snooze | None = None
         try:
             marks = await self._held()
             try:
                 await self._write(marks)
+            except StoreUnavailable as error:
+                stopped = away(error)
             finally:
                 lost = [] if self._hold is None else await self._hold.end(self._written)
         except StoreUnavailable as error:
@@ -86,6 +89,8 @@ class Batch:
         for wish in self._wishes:
             if wish.subject in lost:
                 self._entries[wish.job.id] = rewrite()
+            elif stopped is not None:
+                self._entries.setdefault(wish.job.id, stopped)
         return self._entries
 
     async def _held(self) -> dict[str, Mapping[str, str]]:
@@ -105,18 +110,17 @@ class Batch:
             if wish.subject in by_subject:
                 by_subject[wish.subject].append(wish)
         merged = [merge(subject, wishes, marks[subject]) for subject, wishes in by_subject.items()]
-        for one in merged:
-            if not one.sources:
-                self._note(one, SUPERSEDED)
-        refused = await self._send([one for one in merged if one.sources])
-        for one in refused:
+        for one in await self._send(merged):
             # One bad value must not take the others along: each job's on its own, as if they had not met.
             for wish in one.wishes:
-                alone = merge(one.update.subject, [wish], marks[one.update.subject])
-                await self._send([alone])
+                await self._send([merge(wish.subject, [wish], marks[wish.subject])])
 
     async def _send(self, merged: list[Merged]) -> list[Merged]:
         """Have these written, in halves where the service does not take them together; what is to be taken apart."""
+        for one in merged:
+            if not one.sources:
+                self._note(one, SUPERSEDED)
+        merged = [one for one in merged if one.sources]
         if not merged:
             return []
         try:
@@ -133,6 +137,8 @@ class Batch:
                 middle = len(merged) // 2
                 return await self._send(merged[:middle]) + await self._send(merged[middle:])
             entries = [error] * len(merged)
+        except StoreUnavailable:
+            raise
         except Exception as error:
             entries = [error] * len(merged)
         apart = []

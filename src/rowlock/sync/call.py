@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rowlock.errors import SettingsError
+from rowlock.errors import SettingsError, Snooze
 from rowlock.jobs.job import Job
 from rowlock.sync.answer import Answer
 from rowlock.sync.hold import Hold, outdated
 from rowlock.sync.line import Line
+
+_TAKEN_SECONDS = (0.3, 1.0)
 
 
 class Calls:
@@ -130,3 +133,12 @@ class Call(Calls):
         found = {name: value for name, value in properties.items() if not outdated(marks.get(name), self.job.id)}
         self.written |= set(found)
         return found
+
+    async def hold(self, subject: str) -> None:
+        """Have no other job call about this as well, until the function has returned.
+
+        Raises Snooze while another does: the job is tried again soon, and no attempt is spent.
+        """
+        if self._hold is not None and not await self._hold.more(subject):
+            low, high = _TAKEN_SECONDS
+            raise Snooze(random.uniform(low, high), f"another job is at work on {subject}")  # noqa: S311

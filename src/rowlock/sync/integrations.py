@@ -45,6 +45,11 @@ class Integrations(dict[str, Integration]):
         return {name: profile for hub in self.values() for name, profile in hub.profiles.items()}
 
     @property
+    def unserved(self) -> list[str]:
+        """The queues of those that are disabled: their jobs wait for a worker that can do them."""
+        return [queue for hub in self.values() if hub.disabled is not None for queue in hub.queues]
+
+    @property
     def warmers(self) -> list[Callable[[], Awaitable[None]]]:
         """What a worker does when it starts."""
         return [self._warm] if any(hub.disabled is None for hub in self.values()) else []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import CallFailed, CallRefused, CallUncertain, RateLimited, Snooze, StoreError
 from rowlock.observe.metrics import Measures
@@ -17,11 +18,13 @@ from rowlock.sync.hold import Hold
 from rowlock.sync.turns import Turns
 from rowlock.sync.wire import Cut, NotSent, Wire
 
+if TYPE_CHECKING:
+    import httpx
+
 RETRIES = 5
 PATIENCE_SECONDS = 60.0
 _REST_SECONDS_MAX = 86_400.0
 _SLACK_SECONDS = 5.0  # from a permit to the call
-_END_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,6 @@ class Line:
         self._meaning = meaning
         self._measures = measures
         self._log = log
-        self._ending: set[asyncio.Task[None]] = set()
 
     async def call(
         self,
@@ -80,13 +82,16 @@ class Line:
 
         What is limited is tried again, after a rest of the whole fleet; all else raises at once.
         """
+        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        request = self._wire.request(method, path, headers=headers, json=json, params=params)
         rest_seconds = 0.0
         for number in range(RETRIES + 1):
-            answer = await self._once(method, path, json, params, group, hold)
+            answer = await self._once(request, f"{method} {path}", group, hold)
             wait = None if answer.ok else self._meaning.limited(answer)
             if wait is None:
                 if answer.ok and self._meaning.spent and (left := self._meaning.spent(answer) or 0.0) > 0:
-                    await self._rest(left, "its budget is used up")
+                    with suppress(StoreError):  # what was done is done
+                        await self._rest(left, "its budget is used up")
                 if answer.ok or answer.status in accept:
                     return answer
                 raise self._error(method, path, answer)
@@ -95,56 +100,52 @@ class Line:
             await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
         raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
 
-    async def _once(
-        self, method: str, path: str, json: Any, params: Mapping[str, Any] | None, group: str | None, hold: Hold | None
-    ) -> Answer:
-        permit = await self._permit(group, hold)
-        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
-        ended, made, status = True, True, "none"
+    async def _once(self, request: httpx.Request, what: str, group: str | None, hold: Hold | None) -> Answer:
+        gate = self._gates.get(group, self._gates[None])
+        permit = await self._permit(gate, group, hold)
+        over, made, status = True, True, "none"
         try:
-            answer = await self._wire.send(method, path, headers=headers, json=json, params=params)
+            answer = await self._wire.send(request)
             status = f"{answer.status // 100}xx" if answer.status != 429 else "429"
         except NotSent as error:
             made = False
-            raise CallFailed(f"{method} {path}: the service cannot be reached: {self._plain(str(error))}") from None
+            raise CallFailed(f"{what}: the service cannot be reached: {self._plain(str(error))}") from None
         except Cut as error:
-            ended = not error.under_way
-            raise CallUncertain(f"{method} {path}: {self._plain(str(error))}; it may have been done") from None
+            over = not error.under_way
+            raise CallUncertain(f"{what}: {self._plain(str(error))}; it may have been done") from None
         except asyncio.CancelledError:
-            ended = False  # it may still arrive: the permit runs out by itself
-            raise
-        except BaseException:
-            made = False
+            over = False
             raise
         finally:
-            if ended:
-                self._later(self._permits.end_call(permit.id, made=made))
-            elif hold is not None and method != "GET":
-                hold.doubtful = True
             self._measures.add("sync_call", {"integration": self._integration, "status": status})
-        request = {"method": method, "path": path, "status": answer.status, "request_id": answer.request_id}
-        self._log.debug("sync.call", integration=self._integration, **request)
+            if over:
+                gate.end_later(permit.id, made=made)
+            elif hold is not None and request.method != "GET":
+                # It may still arrive. The permit runs out by itself, and so does the hold.
+                hold.doubtful = True
+        told = {"call": what, "status": answer.status, "request_id": answer.request_id}
+        self._log.debug("sync.call", integration=self._integration, **told)
         return answer
 
-    async def _permit(self, group: str | None, hold: Hold | None) -> Permit:
+    async def _permit(self, gate: Gate, group: str | None, hold: Hold | None) -> Permit:
         """A permit that is fresh, with a hold that lasts."""
-        gate = self._gates.get(group, self._gates[None])
         while True:
             try:
                 permit = await gate.permit(PATIENCE_SECONDS)
             except Closed as closed:
-                if group in self._gates and group is not None:
+                if gate is not self._gates[None]:
                     raise Snooze(closed.seconds, f"no call of the group {group} may be made yet") from None
                 raise RateLimited(self.key, seconds=closed.seconds, reason="out of calls") from None
+            fresh = False
             try:
                 if hold is not None:
                     await hold.last()
-                if permit.fresh(_SLACK_SECONDS):
-                    return permit
-            except BaseException:
-                self._later(self._permits.end_call(permit.id, made=False))
-                raise
-            self._later(self._permits.end_call(permit.id, made=False))
+                fresh = permit.fresh(_SLACK_SECONDS)
+            finally:
+                if not fresh:
+                    gate.end_later(permit.id, made=False)
+            if fresh:
+                return permit
 
     async def _rest(self, seconds: float, reason: str) -> None:
         self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=self._plain(reason))
@@ -164,20 +165,7 @@ class Line:
         """What a service says may repeat what it was told."""
         return text if not self.token else text.replace(self.token, REDACTED)
 
-    def _later(self, ending: Coroutine[Any, Any, None]) -> None:
-        """The call need not wait for it; where it cannot be told, the permit runs out by itself."""
-        task = asyncio.ensure_future(_quietly(ending))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
     async def close(self) -> None:
         """Wait for what is to be told to the store, but not for long."""
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_END_SECONDS)
-
-
-async def _quietly(ending: Awaitable[None]) -> None:
-    try:
-        await ending
-    except StoreError:
-        return
+        for gate in self._gates.values():
+            await gate.close()

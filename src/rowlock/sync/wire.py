@@ -58,10 +58,10 @@ class Wire:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def send(
+    def request(
         self, method: str, path: str, *, headers: Mapping[str, str], json: Any, params: Mapping[str, Any] | None
-    ) -> Answer:
-        """The answer, whatever its status; raises NotSent or Cut."""
+    ) -> httpx.Request:
+        """A request, ready to be sent; raises for what cannot be."""
         sent = {"accept": "application/json", **headers}
         content = None
         if json is not None:
@@ -70,9 +70,12 @@ class Wire:
         if (traceparent := trace.current()) is not None:
             sent["traceparent"] = traceparent
         given = None if params is None else {name: value for name, value in params.items() if value is not None}
-        request = self._client.build_request(
-            method, f"{self._base_url}{checked_path(path)}", headers=sent, content=content, params=given
-        )
+        url = f"{self._base_url}{checked_path(path)}"
+        made: httpx.Request = self._client.build_request(method, url, headers=sent, content=content, params=given)
+        return made
+
+    async def send(self, request: httpx.Request) -> Answer:
+        """The answer, whatever its status; raises NotSent or Cut."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._exchange(request)
