@@ -372,3 +372,14 @@ async def test_an_address_says_what_it_takes(crm: Site) -> None:
     answer = await crm.get(CREATE)
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"
+
+
+async def test_in_resilient_mode_an_operation_is_done_at_once(make_site: MakeSite, service: Service) -> None:
+    site = await make_site(partial(declare_crm, base_url=service.url), resilient=True)
+    answer = await site.post(CREATE, {"email": "ada@example.org"})
+    assert (answer.status_code, answer.json()["status"]) == (201, "succeeded")
+    assert service.paths() == ["POST /contacts"]
+    service.answer = refuses
+    told = problem(await site.post(CREATE, {"email": "ada@example.org"}), 422, "job_failed")
+    assert "MISSING_SCOPES" in told["detail"]
+    assert SECRET not in told["detail"]
