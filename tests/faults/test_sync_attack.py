@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from faults.databases import Database
+from faults.conftest import migrate
+from faults.databases import Database, PostgresDatabase
 from faults.processes import Fleet, Tree
 from faults.syncing import CALLS, Syncing, Workload, judge
 from faults.until import after, until
+from postgres_server import PostgresServer
 from sync.standin import StandIn
 from sync.standin.trouble import MIX
 
@@ -30,11 +32,18 @@ def kill_some(trees: list[Tree], rng: random.Random, kills: int) -> int:
     return killed
 
 
-@pytest.mark.timeout(180)
+def leaks(fleet: Fleet, database: Database, secret: str) -> list[str]:
+    """Where the token stands that should stand nowhere."""
+    found = [str(tree.log.name) for tree in fleet.trees if secret in tree.log.read_text(errors="replace")]
+    for table in ("all_jobs", "job_failures"):
+        found += [table for row in database.rows(f"SELECT * FROM {{}}{table}") if secret in str(row)]
+    return found
+
+
 @pytest.mark.parametrize(
     ("operations", "kills"),
     [
-        pytest.param(360, 6, id="short"),
+        pytest.param(360, 6, id="short", marks=[pytest.mark.timeout(240)]),
         pytest.param(10_000, 200, id="long", marks=[pytest.mark.long, pytest.mark.timeout(1_800)]),
     ],
 )
@@ -79,6 +88,7 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
         assert syncing.retry_dead() == len(dead)
         until(syncing.over, operations, how)
         bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
+    assert leaks(fleet, database, standin.token) == []
     judged = judge(standin)
     failures = judged["trouble"]
     figure(
@@ -88,4 +98,39 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
     )
     assert len(bad) == workload.bad
     assert all("not one of the allowed options" in (job.error or "") for job in bad)
+    assert workload.differences(standin.state()) == []
+
+
+@pytest.mark.parametrize(
+    ("operations", "crashes"),
+    [
+        pytest.param(90, 1, id="short"),
+        pytest.param(2_000, 12, id="long", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
+def test_nothing_is_there_twice_and_no_limit_is_broken_when_the_database_crashes(
+    fleet: Fleet, standin: StandIn, seed: int, figure: Callable[[str], None], operations: int, crashes: int
+) -> None:
+    rng = random.Random(seed)
+    workload = Workload(rng, people=operations // 4)
+    standin.trouble(latency_seconds=(0.0, 0.1))
+    with PostgresServer() as server:
+        database = PostgresDatabase(server)
+        migrate(database)
+        with Syncing(database, standin) as syncing:
+            syncing.put_all(workload, operations)
+            tree = syncing.worker(fleet, processes=2)
+            for _ in range(crashes):
+                calls = standin.judgement()["calls"]
+                until(lambda: standin.judgement()["calls"] > calls + 20, 30, tree.tail)  # noqa: B023
+                server.stop("immediate")
+                until(after(rng.uniform(0.1, 1.0)), 2)
+                server.start()
+            until(syncing.over, operations, tree.tail)
+            syncing.retry_dead()
+            until(syncing.over, operations, tree.tail)
+            bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
+    judged = judge(standin)
+    figure(f"sync, {crashes} crashes of the database: {operations:,} operations, {judged['calls']:,} calls")
+    assert len(bad) == workload.bad
     assert workload.differences(standin.state()) == []

@@ -10,7 +10,7 @@ import pytest
 from faults.databases import Database
 from faults.processes import Fleet, Tree
 from faults.syncing import Syncing, judge
-from faults.until import until
+from faults.until import after, until
 from sync.standin import StandIn
 
 PEOPLE, ROUNDS = 4, 10
@@ -21,13 +21,18 @@ def rush(syncing: Syncing, fleet: Fleet, rng: random.Random, **environment: str)
     """Many updates of few contacts, of which half fail or seem to, so that older ones come after newer ones."""
     tree = syncing.worker(fleet, processes=2, **environment)
     syncing.standin.trouble(share=0.4, kinds=HALF, latency_seconds=(0.0, 0.1), seed=rng.randrange(1_000))
+    return tree, put_updates(syncing)
+
+
+def put_updates(syncing: Syncing, name: str = "City") -> dict[str, Any]:
+    """What each contact has in the end."""
     last: dict[str, Any] = {}
     for number in range(ROUNDS):
         for person in range(PEOPLE):
             email = f"m{person}@x.org"
-            last[email] = f"City {number}"
+            last[email] = f"{name} {number}"
             syncing.put("update_contact", {"email": email, "properties": {"city": last[email]}}, max_attempts=50)
-    return tree, last
+    return last
 
 
 def cities(standin: StandIn) -> dict[str, str | None]:
@@ -42,6 +47,30 @@ def test_an_older_update_that_is_tried_again_late_writes_over_nothing(
         until(syncing.succeeded, 60, tree.tail)
     judge(standin)
     assert cities(standin) == last
+
+
+def test_a_worker_that_stood_still_writes_over_nothing(
+    sqlite_database: Database, fleet: Fleet, standin: StandIn, rng: random.Random
+) -> None:
+    """It holds contacts, and waits for answers; others go on when its time is over, and it wakes up later."""
+    standin.trouble(latency_seconds=(0.1, 0.3))
+    with Syncing(sqlite_database, standin, ROWLOCK_SYNC_TIMEOUT_SECONDS="0.8") as syncing:
+        sleeper = syncing.worker(fleet)
+        put_updates(syncing)
+        until(lambda: standin.judgement()["under_way"], 20, sleeper.tail)
+        sleeper.pause()
+        until(sqlite_database.writable, 20, "nobody holds the write lock")
+        other = syncing.worker(fleet)
+        last = put_updates(syncing, "Town")
+        until(syncing.succeeded, 60, other.tail)
+        before = standin.judgement()["calls"]
+        sleeper.resume()
+        late = syncing.put("update_contact", {"email": "late@x.org", "properties": {"city": "Late"}})
+        until(lambda: syncing.jobs()[late].status == "succeeded", 20, sleeper.tail)
+        until(after(1.0), 2)
+    judge(standin)
+    assert standin.judgement()["calls"] > before
+    assert cities(standin) == last | {"late@x.org": "Late"}
 
 
 def test_companies_of_one_domain_that_come_at_once_do_not_take_each_other(
