@@ -223,7 +223,11 @@ def test_the_doctor_says_which_setting_enables_it(cli: Cli, disabled: None) -> N
 def test_the_doctor_warns_of_work_that_waits_for_what_is_disabled(cli: Cli, hub: Integration) -> None:
     cli("sync", "send", "crm", "create_contact", ADA)
     hub.disabled = "set CRM_TOKEN"
-    assert findings(cli)[1:] == [("warning", "1 jobs wait for crm, which is disabled", "set CRM_TOKEN")]
+    warnings = [each for each in cli.json("doctor")["findings"] if each["severity"] == "warning"]
+    told = "1 jobs are ready on queue crm, and crm is disabled: set CRM_TOKEN"
+    assert [(each["check"], each["message"]) for each in warnings] == [("workers", told)]
+    cli("health")
+    assert cli.err == f"note: {told}\n"
 
 
 def test_the_doctor_warns_of_a_spent_limit_and_of_what_died(cli: Cli) -> None:
@@ -237,5 +241,5 @@ def test_the_doctor_warns_of_a_spent_limit_and_of_what_died(cli: Cli) -> None:
     asyncio.run(rest())
     rests, died = findings(cli)[1:]
     assert rests[0] == "warning"
-    assert rests[1].startswith("crm takes no calls until 20")
+    assert re.fullmatch(r"crm asked for a rest until 20[-0-9T:.]+Z \(limit 1 s\)", rests[1])
     assert died == ("warning", "1 jobs for crm failed for good", "see `rowlock dead list --type 'crm.*'`")

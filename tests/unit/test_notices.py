@@ -94,6 +94,7 @@ def test_one_death_is_told_as_one() -> None:
     "reason",
     [
         "HubSpotError: MISSING_SCOPES: crm.objects.contacts.write",
+        "CallRefused: POST /contacts: 200 the key was revoked",
         "HTTPStatusError: Client error '401 Unauthorized' for url 'https://api.hubapi.com/crm'",
         "HTTPError: 403 Client Error: Forbidden for url: https://api.hubapi.com",
         "ForbiddenException: (403)",

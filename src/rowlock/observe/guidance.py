@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 # What was refused says so in many words, as a number most often; "row 403" is not one of them.
 _DENIED = re.compile(
-    r"MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
+    r"\bCallRefused\b|MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b"
+    r"|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
     re.IGNORECASE,
 )
 
