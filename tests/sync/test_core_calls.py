@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon
@@ -261,3 +263,20 @@ async def test_what_was_called_is_counted(hub: Integration, service: Service) ->
         '{"integration":"crm","status":"5xx"}': 1,
         '{"integration":"crm","status":"none"}': 1,
     }
+
+
+async def test_a_call_carries_the_trace_of_whoever_enqueued_it(
+    hub: Integration, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider())
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        await call.get("/x")
+
+    with trace.get_tracer("user").start_as_current_span("order") as span:
+        receipt = await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    assert (await record(hub._app, receipt.job_id)).status is Status.SUCCEEDED
+    trace_id = service.asked[0].headers["traceparent"].split("-")[1]
+    assert trace_id == f"{span.get_span_context().trace_id:032x}"
