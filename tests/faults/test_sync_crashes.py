@@ -38,7 +38,7 @@ def test_no_second_object_when_a_worker_dies_after_the_yes(
     standin.objects("contacts", [{"email": f"old{number}@x.org"} for number in range(1, 8)])
     scripts = [{"kind": "hang", "method": method, "path": path, "times": times} for method, path, times in HANGS]
     standin.trouble(scripts=scripts, hang_seconds=60.0)
-    with Syncing(database, standin, ROWLOCK_SYNC_TIMEOUT_SECONDS="2.0", ROWLOCK_SYNC_CONCURRENCY="10") as syncing:
+    with Syncing(database, standin, ROWLOCK_SYNC_TIMEOUT_SECONDS="1.5", ROWLOCK_SYNC_CONCURRENCY="10") as syncing:
         tree = syncing.worker(fleet)
         for operation, payload in OPERATIONS:
             syncing.put(operation, payload)
