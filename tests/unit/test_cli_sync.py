@@ -15,6 +15,7 @@ import pytest
 
 from rowlock import Integration, Rowlock
 from rowlock.cli import main
+from rowlock.cli.worker import checked_queues
 from rowlock.observe import logs
 from sync.service import Reply, Service, serving
 from web.syncing import SCOPES_URL, SECRET, declare_crm, refuses
@@ -243,3 +244,16 @@ def test_the_doctor_warns_of_a_spent_limit_and_of_what_died(cli: Cli) -> None:
     assert rests[0] == "warning"
     assert re.fullmatch(r"crm asked for a rest until 20[-0-9T:.]+Z \(limit 1 s\)", rests[1])
     assert died == ("warning", "1 jobs for crm failed for good", "see `rowlock dead list --type 'crm.*'`")
+
+
+def test_a_worker_serves_a_disabled_integration_only_when_it_is_told_to(cli: Cli, hub: Integration) -> None:
+    job_id = cli.json("sync", "send", "crm", "create_contact", ADA)["id"]
+    hub.disabled = "set CRM_TOKEN"
+
+    async def queues(*named: str) -> tuple[str, ...]:
+        async with application:
+            return await checked_queues(application, "application", named)
+
+    assert asyncio.run(queues()) == (application.settings.queue,)
+    assert asyncio.run(queues("crm")) == ("crm",)
+    assert cli.json("jobs", "show", job_id)["status"] == "queued"
