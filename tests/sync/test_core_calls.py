@@ -195,7 +195,7 @@ async def test_the_token_stands_in_no_error_and_no_log(make_app: MakeApp, servic
     logs.configure("debug", "json", stream=log.stream)
     app = await make_app(clock=None, log_level="debug")
     hub = app.integration("crm", base_url=service.url, token=TOKEN)
-    service.answer = lambda asked: Reply(400, {"message": f"you sent {asked.headers['authorization']}"})
+    service.answer = lambda asked: Reply(400, {"message": f"you sent {asked.headers['authorization'].split()[1]}"})
 
     @hub.operation("do")
     async def do(call: Call) -> None:
