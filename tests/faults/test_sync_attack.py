@@ -104,7 +104,7 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
 @pytest.mark.parametrize(
     ("operations", "crashes"),
     [
-        pytest.param(90, 1, id="short"),
+        pytest.param(300, 3, id="some", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
         pytest.param(2_000, 12, id="long", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
 )
@@ -119,7 +119,7 @@ def test_nothing_is_there_twice_and_no_limit_is_broken_when_the_database_crashes
         migrate(database)
         with Syncing(database, standin) as syncing:
             syncing.put_all(workload, operations)
-            tree = syncing.worker(fleet, processes=2)
+            tree = syncing.worker(fleet)
             for _ in range(crashes):
                 calls = standin.judgement()["calls"]
                 until(lambda: standin.judgement()["calls"] > calls + 20, 30, tree.tail)  # noqa: B023
