@@ -212,6 +212,7 @@ def test_the_json_has_the_same_parts() -> None:
         "firstAt": "2026-11-16T01:30:00Z",
         "lastAt": "2026-11-16T01:35:00Z",
         "attempts": 5,
+        "retryCount": 4,
         "jobIds": list(IDS),
         "lastError": "TimeoutError: no answer",
         "integration": None,
