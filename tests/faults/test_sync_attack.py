@@ -16,6 +16,7 @@ from postgres_server import PostgresServer
 from sync.standin import StandIn
 from sync.standin.trouble import MIX
 
+REFUSALS = 8  # for a moment the token is not taken
 KINDS = MIX | {"429": 0.7, "429_after": 1.0, "named_limit": 0.7}  # each of these lets the whole fleet rest
 
 
@@ -72,7 +73,7 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
         killed = kill_some(trees, rng, kills // 3)
         ids += syncing.put_all(workload, operations // 3)
         killed += kill_some(trees, rng, kills // 3)
-        standin.trouble(**trouble, storms=[{"kind": "401", "seconds": 0.5}])
+        standin.trouble(**trouble, scripts=[{"kind": "401", "times": REFUSALS}])
         trees[1].kill()
         trees[1] = syncing.worker(fleet)
         ids += syncing.put_all(workload, operations - len(ids))
@@ -91,6 +92,7 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
     assert leaks(fleet, database, standin.token) == []
     judged = judge(standin)
     failures = judged["trouble"]
+    assert failures["401"] == REFUSALS
     figure(
         f"sync {database.kind}: {operations:,} operations, {killed} kills, {judged['calls']:,} calls, at most "
         f"{judged['windows'][0]['most']} of {CALLS} in a window, {sum(failures.values())} failures of "
