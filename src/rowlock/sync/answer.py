@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-_RATE_WORDS = ("RATELIMIT_EXCEEDED", "RATE_LIMIT")
+# Fields that hold a word of the service's own. Never the message: it repeats what the caller sent.
+_KINDS = ("category", "errorType", "policyName")
+_LIMITED = frozenset({"RATELIMIT_EXCEEDED", "RATE_LIMIT", "RATE_LIMITS"})
+_REFUSED = frozenset({"MISSING_SCOPES"})
 _CATEGORIES = ("category", "errorType", "code", "error")
 _MESSAGES = ("message", "error_description", "detail", "error")
 _REQUEST_IDS = ("x-request-id", "x-hubspot-correlation-id", "x-correlation-id", "request-id")
@@ -56,13 +59,19 @@ class Answer:
 
 def is_refused(answer: Answer) -> bool:
     """Whether the credential, or a scope that it lacks, is the reason: trying again cannot help."""
-    return answer.status in (401, 403) or "MISSING_SCOPES" in (answer.category or "") + answer.message
+    return answer.status in (401, 403) or _is_of(answer, _REFUSED)
 
 
 def wait_of(answer: Answer) -> float | None:
     """None unless it means "too many calls"; else for how long to make none: 0 where it does not say."""
-    limited = answer.status == 429 or any(word in (answer.category or "") + answer.message for word in _RATE_WORDS)
+    limited = answer.status == 429 or _is_of(answer, _LIMITED)
     return retry_after(answer.headers) if limited else None
+
+
+def _is_of(answer: Answer, words: frozenset[str]) -> bool:
+    if not isinstance(answer.json, dict):
+        return False
+    return any(isinstance(word := answer.json.get(name), str) and word in words for name in _KINDS)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
