@@ -62,5 +62,6 @@ def test_what_a_service_says_is_found_and_short() -> None:
     answer = Answer(400, {"errorType": "E", "message": "a\n  b" + "c" * 500}, {"x-request-id": "r" * 200})
     assert (answer.category, len(answer.message), answer.message[:4]) == ("E", 300, "a bc")
     assert answer.request_id == "r" * 100
+    assert Answer(400, {"error": "e" * 500}).category == "e" * 100
     assert Answer(502, None, {}, "<html>oh</html>").message == "<html>oh</html>"
     assert (Answer(400, {"message": 5}).message, Answer(400, [1]).category) == ("", None)

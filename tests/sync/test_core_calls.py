@@ -209,6 +209,39 @@ async def test_the_token_stands_in_no_error_and_no_log(make_app: MakeApp, servic
     assert [line["status"] for line in log.of("sync.call")] == [400]
 
 
+@pytest.mark.parametrize("status", [400, 401, 429])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "The token {} has expired"},
+        {"category": "x" * 90 + "{}", "message": "y" * 290 + "{}"},
+        {"message": "no", "correlationId": "{}"},
+    ],
+    ids=["error", "where it is cut", "request id"],
+)
+@pytest.mark.parametrize("secret", [TOKEN, "key-of-the-header", "dXNlcjpwYXNz"])
+async def test_no_credential_stands_in_what_is_told_of_an_error(
+    make_hub: MakeHub, service: Service, log: Log, secret: str, body: dict[str, str], status: int
+) -> None:
+    headers = {"X-Api-Key": "key-of-the-header", "Proxy-Authorization": "Basic dXNlcjpwYXNz", "x-version": "7"}
+    hub = await make_hub(headers=headers, rest_seconds=(0.001, 0.001), limits=[Allow(100)])
+    told = {name: text.replace("{}", secret) for name, text in body.items()}
+    service.answer = lambda asked: Reply(status, told)
+    errors: list[Exception] = []
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        try:
+            await call.post("/things")
+        except Exception as error:
+            errors.append(error)
+
+    await run(hub)
+    (error,) = errors
+    for text in (str(error), repr(getattr(error, "answer", None)), log.text):
+        assert secret[:8] not in text
+
+
 @pytest.mark.parametrize("token", ["", "two words", "new\nline", "ümlaut"])
 async def test_a_token_that_no_header_takes_is_refused_without_being_shown(make_hub: MakeHub, token: str) -> None:
     with pytest.raises(SettingsError, match="token must be printable") as raised:

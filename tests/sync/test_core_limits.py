@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.running import Log, drain, record, soon, working
-from rowlock import Allow, Answer, Call, Integration, Rowlock, Status
+from rowlock import Allow, Answer, Call, Calls, Integration, Rowlock, Status, Update
 from rowlock.storage.calls import CallLimit
 from rowlock.sync.alone import Alone
 from rowlock.sync.gate import Closed, Gate
@@ -199,6 +199,38 @@ async def test_companies_have_accounts_limits_and_tokens_of_their_own(make_hub: 
     await hub.enqueue("do", {}, company_id="cube")
     await drain(hub._app, *hub.queues)
     assert len(service.asked) == 3, "one that is out of calls does not hold up the others"
+
+
+async def test_companies_that_share_an_account_keep_their_own_tokens(make_hub: MakeHub, service: Service) -> None:
+    tokens = {"acme": "token-of-acme", "bolt": "token-of-bolt"}
+    hub = await make_hub(limits=[Allow(100)], account=lambda _: "shared", token=lambda company: tokens[company or ""])
+    go_on = asyncio.Event()
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        company = call.job.company_id
+        await call.post(f"/{company}/first")
+        await go_on.wait()
+        await call.post(f"/{company}/second")
+
+    @hub.operation("many", about="{name}", batch=10)
+    async def many(calls: Calls, updates: list[Update]) -> None:
+        await calls.post(f"/{calls.jobs[0].company_id}/many{len(updates)}")
+
+    for company in tokens:
+        await hub.enqueue("do", {}, company_id=company)
+        await hub.enqueue("many", {"name": company, "properties": {"p": 1}}, company_id=company)
+    async with working(hub._app, *hub.queues):
+        await service.came(4)
+        tokens["acme"] = "token-of-tomorrow"  # an attempt ends with that which it began with
+        go_on.set()
+        await service.came(6)
+    sent = {asked.path: asked.headers["authorization"] for asked in service.asked}
+    assert sent == {
+        f"/{company}/{what}": f"Bearer token-of-{company}"
+        for company in tokens
+        for what in ("first", "second", "many1")
+    }
 
 
 async def test_those_who_wait_do_not_all_ask_the_store(make_hub: MakeHub, service: Service) -> None:

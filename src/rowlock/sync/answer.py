@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,6 +16,7 @@ _CATEGORIES = ("category", "errorType", "code", "error")
 _MESSAGES = ("message", "error_description", "detail", "error")
 _REQUEST_IDS = ("x-request-id", "x-hubspot-correlation-id", "x-correlation-id", "request-id")
 _TEXT_LENGTH_MAX = 300
+_WORD_LENGTH_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Answer:
     @property
     def category(self) -> str | None:
         """What kind of error the body names."""
-        return self._word(_CATEGORIES)
+        found = self._word(_CATEGORIES)
+        return None if found is None else found[:_WORD_LENGTH_MAX]
 
     @property
     def message(self) -> str:
@@ -47,9 +49,17 @@ class Answer:
     def request_id(self) -> str | None:
         """By which the service's own people find this call."""
         if isinstance(self.json, dict) and isinstance(self.json.get("correlationId"), str):
-            return str(self.json["correlationId"])[:100]
+            return str(self.json["correlationId"])[:_WORD_LENGTH_MAX]
         found = next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
-        return None if found is None else found[:100]
+        return None if found is None else found[:_WORD_LENGTH_MAX]
+
+    def cleaned(self, plain: Callable[[str], str]) -> Answer:
+        """The same with what it says in plain: before it is cut, since half a secret is one too."""
+        body = self.json
+        if isinstance(body, dict):
+            body = {name: plain(value) if isinstance(value, str) else value for name, value in body.items()}
+        headers = {name: plain(value) for name, value in self.headers.items()}
+        return Answer(self.status, body, headers, plain(self.text))
 
     def _word(self, names: tuple[str, ...]) -> str | None:
         if not isinstance(self.json, dict):

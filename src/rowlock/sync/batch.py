@@ -60,14 +60,16 @@ def merge(subject: str, wishes: Sequence[Wish], marks: Mapping[str, str]) -> Mer
 
 
 class Batch:
-    """The jobs of one account that came together."""
+    """The jobs of one account and credential that came together."""
 
-    def __init__(self, operation: Operation, wishes: Sequence[Wish], line: Line, store: CallVerbs | None) -> None:
+    def __init__(
+        self, operation: Operation, wishes: Sequence[Wish], line: Line, token: str | None, store: CallVerbs | None
+    ) -> None:
         self._operation = operation
         self._wishes = wishes
         self._store = store
         self._hold = None if store is None else Hold(store, line.key, uuid7(), line.timeout_seconds)
-        self._calls = Calls([wish.job for wish in wishes], line, self._hold)
+        self._calls = Calls([wish.job for wish in wishes], line, token, self._hold)
         self._more_calls = _MORE_CALLS_MAX
         self._entries: dict[str, Any] = {}  # by job: a result, or an exception
         self._written: dict[str, dict[str, str]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,13 @@ class Meaning:
     advice: str  # what to do when it refuses us
 
 
+@dataclass(slots=True)
+class Caller:
+    """Who makes the calls of one attempt: companies that share an account may have credentials of their own."""
+
+    token: str | None
+
+
 class Line:
     """Calls one account of a service, for one event loop."""
 
@@ -50,6 +57,7 @@ class Line:
         limits: Mapping[str | None, list[CallLimit]],
         meaning: Meaning,
         timeout_seconds: float,
+        secrets: Sequence[str],
         measures: Measures,
         log: Any,
     ) -> None:
@@ -57,13 +65,13 @@ class Line:
         self.timeout_seconds = timeout_seconds
         self.turns = Turns()
         self._integration = integration
-        self.token: str | None = None
         self._wire = wire
         self._permits = permits
         self._rest_key = limits[None][0].key  # one that every call counts for
         hold_seconds = timeout_seconds + 2 * _SLACK_SECONDS
         self._gates = {group: Gate(permits, mine, hold_seconds) for group, mine in limits.items()}
         self._meaning = meaning
+        self._secrets = secrets  # of the headers that every call carries
         self._measures = measures
         self._log = log
 
@@ -71,6 +79,7 @@ class Line:
         self,
         method: str,
         path: str,
+        caller: Caller,
         *,
         json: Any = None,
         params: Mapping[str, Any] | None = None,
@@ -82,11 +91,11 @@ class Line:
 
         What is limited is tried again, after a rest of the whole fleet; all else raises at once.
         """
-        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        headers = {} if caller.token is None else {"authorization": f"Bearer {caller.token}"}
         request = self._wire.request(method, path, headers=headers, json=json, params=params)
         rest_seconds = 0.0
         for number in range(RETRIES + 1):
-            answer = await self._once(request, f"{method} {path}", group, hold)
+            answer = await self._once(request, f"{method} {path}", caller, group, hold)
             wait = None if answer.ok else self._meaning.limited(answer)
             if wait is None:
                 if answer.ok and self._meaning.spent and (left := self._meaning.spent(answer) or 0.0) > 0:
@@ -94,25 +103,29 @@ class Line:
                         await self._rest(left, "its budget is used up")
                 if answer.ok or answer.status in accept:
                     return answer
-                raise self._error(method, path, answer)
+                raise self._error(method, path, answer, caller)
             low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
             await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
         raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
 
-    async def _once(self, request: httpx.Request, what: str, group: str | None, hold: Hold | None) -> Answer:
+    async def _once(
+        self, request: httpx.Request, what: str, caller: Caller, group: str | None, hold: Hold | None
+    ) -> Answer:
         gate = self._gates.get(group, self._gates[None])
         permit = await self._permit(gate, group, hold)
         over, made, status = True, True, "none"
         try:
             answer = await self._wire.send(request)
+            if not answer.ok:
+                answer = answer.cleaned(lambda text: self.plain(text, caller))
             status = f"{answer.status // 100}xx" if answer.status != 429 else "429"
         except NotSent as error:
             made = False
-            raise CallFailed(f"{what}: the service cannot be reached: {self._plain(str(error))}") from None
+            raise CallFailed(f"{what}: the service cannot be reached: {self.plain(str(error), caller)}") from None
         except Cut as error:
             over = not error.under_way
-            raise CallUncertain(f"{what}: {self._plain(str(error))}; it may have been done") from None
+            raise CallUncertain(f"{what}: {self.plain(str(error), caller)}; it may have been done") from None
         except asyncio.CancelledError:
             over = False
             raise
@@ -148,22 +161,26 @@ class Line:
                 return permit
 
     async def _rest(self, seconds: float, reason: str) -> None:
-        self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=self._plain(reason))
+        self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=reason)
         self._measures.add("sync_rest", {"integration": self._integration})
         await self._permits.rest_calls(self._rest_key, seconds)
 
-    def _error(self, method: str, path: str, answer: Answer) -> CallFailed | CallRefused:
-        parts = [f"{method} {path}: {answer.status}", answer.category or "", self._plain(answer.message)]
+    def _error(self, method: str, path: str, answer: Answer, caller: Caller) -> CallFailed | CallRefused:
+        parts = [f"{method} {path}: {answer.status}", answer.category or "", answer.message]
         text = " ".join(part for part in parts if part)
         if answer.request_id is not None:
             text += f" (request {answer.request_id})"
+        text = self.plain(text, caller)
         if self._meaning.refused(answer):
             return CallRefused(f"{text}; {self._meaning.advice}", answer=answer)
         return CallFailed(text, answer=answer)
 
-    def _plain(self, text: str) -> str:
-        """What a service says may repeat what it was told."""
-        return text if not self.token else text.replace(self.token, REDACTED)
+    def plain(self, text: str, caller: Caller) -> str:
+        """Without the credentials: what a service says may repeat what it was told."""
+        for secret in (*self._secrets, caller.token):
+            if secret:
+                text = text.replace(secret, REDACTED)
+        return text
 
     async def close(self) -> None:
         """Wait for what is to be told to the store, but not for long."""

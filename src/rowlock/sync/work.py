@@ -36,8 +36,8 @@ class Work:
                 raise end
             return end
         leased = job._context.leased
-        line = self._line(job.company_id, leased)
-        return await work_one(operation, job, fields, line, self._engine().store if leased else None)
+        line, token = self._line(job.company_id, leased)
+        return await work_one(operation, job, fields, line, token, self._engine().store if leased else None)
 
     async def many(self, operation: Operation, jobs: list[Job]) -> list[Any]:
         """Do jobs that came together; what became of each."""
@@ -51,15 +51,15 @@ class Work:
                 companies.setdefault(job.company_id if several else None, []).append(_wish(operation, job))
             except Exception as error:  # of this job alone
                 entries[job.id] = error
-        for line, wishes in self._by_line(companies, leased, entries).items():
-            entries |= await Batch(operation, wishes, line, self._engine().store if leased else None).work()
+        for (line, token), wishes in self._by_line(companies, leased, entries).items():
+            entries |= await Batch(operation, wishes, line, token, self._engine().store if leased else None).work()
         return [entries[job.id] for job in jobs]
 
     def _by_line(
         self, companies: Mapping[str | None, list[Wish]], leased: bool, entries: dict[str, Any]
-    ) -> dict[Line, list[Wish]]:
-        """What goes to one account goes together; where a company's account cannot be had, its jobs fail."""
-        lines: dict[Line, list[Wish]] = {}
+    ) -> dict[tuple[Line, str | None], list[Wish]]:
+        """What goes to one account, with one token, goes together; where a company has none, its jobs fail."""
+        lines: dict[tuple[Line, str | None], list[Wish]] = {}
         for company_id, wishes in companies.items():
             try:
                 lines.setdefault(self._line(company_id, leased), []).extend(wishes)
@@ -67,9 +67,9 @@ class Work:
                 entries |= {wish.job.id: error for wish in wishes}
         return lines
 
-    def _line(self, company_id: str | None, leased: bool) -> Line:
+    def _line(self, company_id: str | None, leased: bool) -> tuple[Line, str | None]:
         accounts = self._hub.accounts
-        return self._lines.get(accounts.key(company_id), accounts.token(company_id), leased)
+        return self._lines.get(accounts.key(company_id), leased), accounts.token(company_id)
 
     def _without_a_call(self, operation: Operation, jobs: Sequence[Job]) -> Any:
         """How the attempt ends where the integration or the operation is off; else None."""

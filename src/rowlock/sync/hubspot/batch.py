@@ -7,7 +7,7 @@ one of them is bad: then the halves are sent, so that whoever is good gets throu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rowlock.errors import CallFailed, CallRefused, CallUncertain, Outcome, SyncError
@@ -42,7 +42,7 @@ async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
     ]
     try:
         answer = await calls.post(paths.objects(kind, "batch", "upsert"), json={"inputs": inputs})
-        return entries_of(answer, kind, unique, wanted)
+        return entries_of(answer, kind, unique, wanted, calls.plain)
     except CallFailed as error:
         if error.status not in _REFUSALS or len(wanted) == 1 or _concerns_all(error, wanted):
             return [error] * len(wanted)
@@ -55,7 +55,9 @@ async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
     ]
 
 
-def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+def entries_of(
+    answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert], plain: Callable[[str], str] = str
+) -> list[Entry]:
     """What an answer to a batch says of each of its records."""
     what = f"an upsert of {kind}"
     found: dict[int, Entry] = {}
@@ -73,7 +75,7 @@ def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert])
     errors = answer.json.get("errors") or []
     unclaimed: Entry = CallUncertain(f"HubSpot's answer to {what} does not say what became of this one")
     for item in errors:
-        error = _error(item, answer)
+        error = _error(item, answer, plain)
         numbers = _blamed(item, places)
         for number in numbers:
             found.setdefault(number, error)
@@ -85,11 +87,11 @@ def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert])
     return [found.get(number, unclaimed) for number in range(len(wanted))]
 
 
-def _error(item: Any, answer: Answer) -> SyncError:
+def _error(item: Any, answer: Answer, plain: Callable[[str], str]) -> SyncError:
     category = item.get("category") if isinstance(item, Mapping) else None
-    about = Answer(_STATUSES.get(str(category), 400), item, answer.headers)
+    about = Answer(_STATUSES.get(str(category), 400), item, answer.headers).cleaned(plain)
     kind = CallRefused if is_refused(about) else CallFailed
-    return kind(f"{category or 'error'}: {about.message or 'HubSpot does not say why'}", answer=about)
+    return kind(f"{about.category or 'error'}: {about.message or 'HubSpot does not say why'}", answer=about)
 
 
 def _blamed(item: Any, places: Mapping[str, int]) -> list[int]:
