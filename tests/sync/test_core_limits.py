@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -266,6 +267,27 @@ class TestAlone:
         assert await alone.take_call("2", self.LIMITS, 60.0) > 50
         await alone.end_call("0")
         assert await alone.take_call("2", self.LIMITS, 60.0) <= 0.2
+
+    async def test_more_than_it_counts_is_not_allowed_and_many_cost_no_more_than_few(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rowlock.sync.alone._CALLS_MAX", 5_000)
+        alone, limits = Alone(), [CallLimit("a", 250_000, 86_400.0), CallLimit("b", 100, 0.000_001)]
+        began = time.process_time()
+        for number in range(5_000):
+            assert await alone.take_call(str(number), limits, 60.0) == 0.0
+            await alone.end_call(str(number))
+        assert time.process_time() - began < 2.0, "each looked at all others"
+        assert 86_000 < await alone.take_call("more", limits, 60.0) <= 86_400
+
+    async def test_one_that_was_never_told_to_have_ended_counts_from_its_time_limit(self) -> None:
+        alone = Alone()
+        await alone.take_call("0", self.LIMITS, 0.1)
+        await asyncio.sleep(0.15)
+        assert await alone.take_call("1", self.LIMITS, 60.0) == 0.0
+        assert 0 < await alone.take_call("2", self.LIMITS, 60.0) <= 0.15
+        await asyncio.sleep(0.15)
+        assert await alone.take_call("2", self.LIMITS, 60.0) == 0.0
 
     async def test_a_gate_lets_through_in_order_and_says_when_it_is_closed(self) -> None:
         alone = Alone()
