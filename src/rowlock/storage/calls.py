@@ -56,7 +56,7 @@ class SyncCounts:
     retrying: int  # waiting after a failed attempt
     dead: int
     completed_24h: int
-    mean_ms: float | None  # of the attempts that ended in 24 hours; None: none did
+    mean_ms: float | None  # of those that succeeded in 24 hours; None: none did
     lag_seconds: float | None  # since the oldest that is ready became so; None: none is
 
 
