@@ -144,6 +144,9 @@ class Call(Calls):
 
         Raises Snooze while another does: the job is tried again soon, and no attempt is spent.
         """
-        if self._hold is not None and not await self._hold.more(subject):
+        if self._hold is None:
+            if self.job._context.leased:
+                raise SettingsError(f"{self.job.type}: hold() needs about=, or nothing is held")
+        elif not await self._hold.more(subject):
             low, high = _TAKEN_SECONDS
             raise Snooze(random.uniform(low, high), f"another job is at work on {subject}")  # noqa: S311
