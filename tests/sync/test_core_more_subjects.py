@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from engine.running import drain, record, working
+import pytest
+
+from engine.running import drain, record, soon, working
 from rowlock import Allow, Call, Integration, Status
+from rowlock.ids import uuid7
 from rowlock.storage.base import Store
 from rowlock.sync.hold import Hold
 from sync.conftest import MakeHub
@@ -65,6 +69,42 @@ async def test_one_that_must_wait_keeps_its_attempt_and_lets_go_of_what_it_has(
     assert after.error == "another job is at work on domain:x.example"
     assert service.asked == []
     assert await store.hold_subjects(KIND, ["company:acme"], "a third", 1) == {"company:acme": {}}
+
+
+async def test_an_operation_that_is_about_nothing_cannot_hold(hub: Integration, service: Service) -> None:
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        await call.hold("domain:x.example")
+        await call.post("/things")
+
+    receipt = await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    assert "crm.do: hold() needs about=" in ((await record(hub._app, receipt.job_id)).error or "")
+    assert service.asked == []
+
+
+async def test_a_renewal_on_its_way_does_not_hold_anew_what_was_let_go(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(store, KIND, "me", 1.0)
+    await hold.take(["a", "b"])
+    under_way, take = asyncio.Event(), store.hold_subjects
+
+    async def late(*args: Any) -> Any:
+        under_way.set()
+        try:
+            await asyncio.Event().wait()
+        finally:  # too late for a cancellation: the statement is done all the same
+            await asyncio.sleep(0.05)
+            await take(*args)
+
+    monkeypatch.setattr(store, "hold_subjects", late)
+    await soon(under_way.wait())
+    monkeypatch.undo()
+    assert await hold.end({"a": {"p": uuid7()}}) == []
+    assert hold._renewing is not None
+    await asyncio.wait([hold._renewing])
+    assert set(await store.hold_subjects(KIND, ["a", "b"], "another", 600)) == {"a", "b"}
 
 
 async def test_all_that_is_held_is_let_go_together(store: Store) -> None:

@@ -13,6 +13,7 @@ from rowlock.storage.calls import Marks
 
 _MARK_AGAIN_SECONDS = (0.1, 0.3, 1.0, 2.0)
 _LOST_SECONDS = 1.0
+_RENEWAL_SECONDS_MAX = 2.0
 
 
 class Hold:
@@ -67,6 +68,8 @@ class Hold:
         """
         if self._renewing is not None:
             self._renewing.cancel()
+            # One that is on its way to the store would hold anew what is let go.
+            await asyncio.wait([self._renewing], timeout=_RENEWAL_SECONDS_MAX)
         marked = await self._mark(written) if written and not self._lost else []
         rest = [subject for subject in self.marks if subject not in marked]
         self.marks = {}
