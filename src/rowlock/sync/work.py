@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,20 @@ class Work:
                 companies.setdefault(job.company_id if several else None, []).append(_wish(operation, job))
             except Exception as error:  # of this job alone
                 entries[job.id] = error
-        for (line, token), wishes in self._by_line(companies, leased, entries).items():
-            entries |= await Batch(operation, wishes, line, token, self._engine().store if leased else None).work()
+        store = self._engine().store if leased else None
+        parts = self._by_line(companies, leased, entries)
+        # At once: an account that does not answer must not use up the time of the others.
+        told = await asyncio.gather(
+            *(Batch(operation, wishes, line, token, store).work() for (line, token), wishes in parts.items()),
+            return_exceptions=True,
+        )
+        for wishes, ends in zip(parts.values(), told, strict=True):
+            if isinstance(ends, Exception):
+                entries |= {wish.job.id: ends for wish in wishes}
+            elif isinstance(ends, BaseException):
+                raise ends
+            else:
+                entries |= ends
         return [entries[job.id] for job in jobs]
 
     def _by_line(
