@@ -156,6 +156,40 @@ async def test_the_subject_is_free_after_an_answer_and_held_on_after_none(make_h
     assert fourth.at - third.at > 0.7, "not before the hold of the third has run out"
 
 
+@pytest.mark.parametrize(
+    "reply", [*(Reply(status) for status in (502, 504, 520, 527)), Reply(cut_at=0), Reply(json={"a": 1}, cut_at=40)]
+)
+async def test_what_may_still_be_worked_on_stays_held(make_hub: MakeHub, service: Service, reply: Reply) -> None:
+    """Whoever stands between hung up, or gave up; the service may go on."""
+    hub = await make_hub(limits=FAST, timeout_seconds=20)
+    setter(hub)
+    app = hub._app
+    service.script.append(reply)
+    receipt = await hub.enqueue("set", {"email": "a@x", "properties": {"p": 1}})
+    await drain(app, *hub.queues)
+    after = await record(app, receipt.job_id)
+    assert after.status is Status.QUEUED
+    assert (after.error or "").startswith("CallUncertain: PATCH /contacts/a@x: ")
+    assert (after.error or "").endswith("; it may have been done")
+    assert await app.store.hold_subjects("crm:default", ["a@x"], "another", 1.0) == {}
+
+
+async def test_a_question_without_an_answer_holds_nothing(make_hub: MakeHub, service: Service) -> None:
+    hub = await make_hub(limits=FAST, timeout_seconds=20)
+
+    @hub.operation("look", about="{email}")
+    async def look(call: Call, email: str) -> None:
+        await call.get(f"/contacts/{email}")
+
+    for reply, kind in ((Reply(502), "CallFailed"), (Reply(cut_at=0), "CallUncertain")):
+        service.script.append(reply)
+        receipt = await hub.enqueue("look", {"email": "a@x"})
+        await drain(hub._app, *hub.queues)
+        assert ((await record(hub._app, receipt.job_id)).error or "").startswith(kind)
+    assert len(service.asked) == 2
+    assert await hub._app.store.hold_subjects("crm:default", ["a@x"], "another", 1.0) == {"a@x": {}}
+
+
 async def test_no_call_begins_with_a_hold_that_was_lost(make_hub: MakeHub, service: Service) -> None:
     """A function that dawdles between its calls, while its hold cannot be renewed."""
     dawdle, dawdling = asyncio.Event(), asyncio.Event()

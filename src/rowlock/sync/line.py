@@ -25,6 +25,7 @@ RETRIES = 5
 PATIENCE_SECONDS = 60.0
 _REST_SECONDS_MAX = 86_400.0
 _SLACK_SECONDS = 5.0  # from a permit to the call
+_BETWEEN = frozenset({502, 504, *range(520, 528)})  # what stands before a service answers for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class Line:
                         await self._rest(left, "its budget is used up")
                 if answer.ok or answer.status in accept:
                     return answer
+                if method != "GET" and answer.status in _BETWEEN and hold is not None:
+                    hold.doubtful = True
                 raise self._error(method, path, answer, caller)
             low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
@@ -114,7 +117,7 @@ class Line:
     ) -> Answer:
         gate = self._gates.get(group, self._gates[None])
         permit = await self._permit(gate, group, hold)
-        over, made, status = True, True, "none"
+        over, whole, made, status = True, True, True, "none"
         try:
             answer = await self._wire.send(request)
             if not answer.ok:
@@ -124,18 +127,17 @@ class Line:
             made = False
             raise CallFailed(f"{what}: the service cannot be reached: {self.plain(str(error), caller)}") from None
         except Cut as error:
-            over = not error.under_way
+            over, whole = not error.under_way, False
             raise CallUncertain(f"{what}: {self.plain(str(error), caller)}; it may have been done") from None
         except asyncio.CancelledError:
-            over = False
+            over = whole = False
             raise
         finally:
             self._measures.add("sync_call", {"integration": self._integration, "status": status})
             if over:
-                gate.end_later(permit.id, made=made)
-            elif hold is not None and request.method != "GET":
-                # It may still arrive. The permit runs out by itself, and so does the hold.
-                hold.doubtful = True
+                gate.end_later(permit.id, made=made)  # else it may still arrive, and the permit runs out by itself
+            if not whole and hold is not None and request.method != "GET":
+                hold.doubtful = True  # it may still be worked on, and the hold runs out by itself
         told = {"call": what, "status": answer.status, "request_id": answer.request_id}
         self._log.debug("sync.call", integration=self._integration, **told)
         return answer
@@ -165,7 +167,9 @@ class Line:
         self._measures.add("sync_rest", {"integration": self._integration})
         await self._permits.rest_calls(self._rest_key, seconds)
 
-    def _error(self, method: str, path: str, answer: Answer, caller: Caller) -> CallFailed | CallRefused:
+    def _error(
+        self, method: str, path: str, answer: Answer, caller: Caller
+    ) -> CallFailed | CallRefused | CallUncertain:
         parts = [f"{method} {path}: {answer.status}", answer.category or "", answer.message]
         text = " ".join(part for part in parts if part)
         if answer.request_id is not None:
@@ -173,6 +177,8 @@ class Line:
         text = self.plain(text, caller)
         if self._meaning.refused(answer):
             return CallRefused(f"{text}; {self._meaning.advice}", answer=answer)
+        if method != "GET" and answer.status in _BETWEEN:
+            return CallUncertain(f"{text}; it may have been done", answer=answer)
         return CallFailed(text, answer=answer)
 
     def plain(self, text: str, caller: Caller) -> str:
