@@ -122,6 +122,29 @@ async def test_after_five_retries_the_job_goes_back_with_its_attempt(
     assert (await app.failures()).failures == []
 
 
+async def test_an_attempt_rests_for_so_long_in_all_its_calls_together(
+    make_hub: MakeHub, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.sync.line.RESTS_SECONDS_MAX", 0.5)
+    hub = await make_hub(limits=[Allow(100)])
+    limited = Reply(429, headers={"retry-after": "0.2"})
+    service.script.extend([limited, Reply(), limited, Reply(), limited, Reply(), Reply(), Reply()])
+    operation_of(hub, calls=3)
+    receipt = await hub.enqueue("do", {})
+    app = hub._app
+    settled = app.store.next("settle")
+    async with working(app, *hub.queues), asyncio.timeout(20):
+        await settled
+        again = app.store.next("settle")
+        assert len(service.asked) == 5
+        after = await record(app, receipt.job_id)
+        assert (after.status, after.attempts) == (Status.QUEUED, 0)
+        assert "POST /things: limited 1 times" in (after.error or "")
+        await again
+    assert (await record(app, receipt.job_id)).status is Status.SUCCEEDED
+    assert len(service.asked) == 8, "the next attempt may rest anew"
+
+
 async def test_a_storm_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(rest_seconds=(0.02, 0.05), limits=[Allow(1_000)])
     until: list[float] = []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RETRIES = 5
 PATIENCE_SECONDS = 60.0
+RESTS_SECONDS_MAX = 120.0  # of one attempt, all its calls together: or a long storm would run into its deadline
 _REST_SECONDS_MAX = 86_400.0
 _SLACK_SECONDS = 5.0  # from a permit to the call
 _BETWEEN = frozenset({502, 504, *range(520, 528)})  # what stands before a service answers for it
@@ -44,6 +45,7 @@ class Caller:
     """Who makes the calls of one attempt: companies that share an account may have credentials of their own."""
 
     token: str | None
+    rested_seconds: float = 0.0
 
 
 class Line:
@@ -90,7 +92,8 @@ class Line:
     ) -> Answer:
         """The answer, where it is 2xx or of a status in `accept`.
 
-        What is limited is tried again, after a rest of the whole fleet; all else raises at once.
+        What is limited is tried again, after a rest of the whole fleet, as long as the attempt may rest; all else
+        raises at once.
         """
         headers = {} if caller.token is None else {"authorization": f"Bearer {caller.token}"}
         request = self._wire.request(method, path, headers=headers, json=json, params=params)
@@ -110,7 +113,10 @@ class Line:
             low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
             await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
-        raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
+            caller.rested_seconds += rest_seconds
+            if caller.rested_seconds > RESTS_SECONDS_MAX:
+                break
+        raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {number + 1} times")
 
     async def _once(
         self, request: httpx.Request, what: str, caller: Caller, group: str | None, hold: Hold | None
