@@ -32,6 +32,7 @@ _TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 _APP = "benchmarks.sync.app:app"
 _LOOK_SECONDS = 0.1
 _WARM = 50
+_ENSURED_SECONDS_MAX = 60.0  # it begins 15 s after a worker
 
 
 def chosen(only: Sequence[str]) -> list[str]:
@@ -92,6 +93,7 @@ async def _run(
     hub = app.integrations["hubspot"]
     await hub.enqueue_many("update_contact", [_update(email, "warm") for email in emails[:_WARM]])
     await _done(app, running, seconds_max)
+    await _ensured(app, running)
     await asyncio.sleep(2 * SECONDS)  # the limit is all there again
     warm = len(standin.journal())
     used, began = cpu([running.pid], where.server_pid), time.monotonic()
@@ -123,6 +125,16 @@ async def _run(
 
 def _update(email: str, city: str) -> Mapping[str, Any]:
     return {"email": email, "properties": {"city": city}}
+
+
+async def _ensured(app: Rowlock, running: WorkerTree) -> None:
+    """Wait for the job that each start brings: its calls count for the limit, too."""
+    ends = time.monotonic() + _ENSURED_SECONDS_MAX
+    while not (await app.jobs(status="succeeded", type="hubspot.ensure", limit=1)).jobs:
+        if time.monotonic() > ends:
+            raise ClientError(f"hubspot.ensure was not done in {_ENSURED_SECONDS_MAX:g} s")
+        running.check()
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _done(app: Rowlock, running: WorkerTree, seconds_max: float) -> None:
