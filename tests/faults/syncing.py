@@ -240,12 +240,12 @@ class Syncing:
 
         return self.app.blocking.run(put())
 
-    def retry_dead(self) -> int:
+    def retry_dead(self) -> set[str]:
         """All jobs that died, once more, as an operator does when the reason is mended."""
 
-        async def retry() -> int:
+        async def retry() -> set[str]:
             where = JobFilter(status=Status.FAILED, type_prefix="hubspot.")
-            return len((await self.app.store.retry(where, 100_000)).retried)
+            return set((await self.app.store.retry(where, 100_000)).retried)
 
         return self.app.blocking.run(retry())
 

@@ -86,7 +86,7 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
         assert all(dead.values()), dead
 
         standin.trouble()
-        assert syncing.retry_dead() == len(dead)
+        assert syncing.retry_dead() >= dead.keys()  # and what the integration does by itself
         until(syncing.over, operations, how)
         bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
     assert leaks(fleet, database, standin.token) == []

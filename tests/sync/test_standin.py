@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,7 @@ def test_a_search_sees_neither_what_is_new_nor_what_has_changed(client: httpx.Cl
     asked = {"filterGroups": [{"filters": filters}], "properties": ["email"], "limit": 1}
     assert client.post(f"{CONTACTS}/search", json=asked).json()["total"] == 0
     standin.search_lag(0)
+    time.sleep(0.1)  # so that it was there before the lag below
     answer = client.post(f"{CONTACTS}/search", json=asked)
     assert answer.json()["total"] == 1
     assert "x-hubspot-ratelimit-remaining" not in answer.headers
