@@ -15,14 +15,14 @@ test: check pgbouncer mongod
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
 check: .venv
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: .venv
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
 
 bench: .venv mongod
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -27,6 +27,7 @@ from benchmarks.install import InstallError, cache_directory, import_versions, i
 from benchmarks.machine import describe, filesystem
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.server import Server, ServerError, running, wheel_binaries
+from benchmarks.sync import measure as sync
 from benchmarks.systems import SYSTEMS, Store, System
 from benchmarks.workloads import WORKLOADS, Context, Workload
 
@@ -36,6 +37,7 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]  # system -> workload -> one e
 def main() -> int:
     options = _options()
     systems, workloads, groups = _chosen(options.only)
+    synced = sync.chosen(options.only)
     usage.require()
     plan: Plan = QUICK if options.quick else FULL
     if options.rows:
@@ -48,7 +50,7 @@ def main() -> int:
         with _directories(options.data) as (data, memory):
             bench = Bench(cache, data, memory)
             with (
-                _server(systems, bool(groups), options.postgres_bin, data) as server,
+                _server(systems, bool(groups or synced), options.postgres_bin, data) as server,
                 _mongod(systems, data) as members,
             ):
                 about = describe(systems, cache, server, plan, data)
@@ -59,6 +61,8 @@ def main() -> int:
                 if groups:
                     about["import_versions"] = import_versions(cache)
                     runs[PART] = imports.measure(Ground(plan, server, cache, data), groups)
+                if synced:
+                    runs[sync.PART] = sync.measure(plan, server, data, synced)
                 about["minutes"] = round((time.monotonic() - started) / 60, 1)
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
@@ -94,10 +98,10 @@ def _measure_once(context: Context, system: System, workload: Workload) -> dict[
 
 def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[Group]]:
     """The systems, workloads and groups of imports named, or all of a kind of which none is named."""
-    named = set(only) - set(imports.NAMES)
+    named = set(only) - set(imports.NAMES) - set(sync.NAMES)
     known = {system.name for system in SYSTEMS} | {workload.name for workload in WORKLOADS}
     if unknown := sorted(named - known):
-        known |= set(imports.NAMES)
+        known |= set(imports.NAMES) | set(sync.NAMES)
         raise SystemExit(f"nothing is named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
     systems = [system for system in SYSTEMS if system.name in named] or list(SYSTEMS)
     workloads = [workload for workload in WORKLOADS if workload.name in named] or list(WORKLOADS)
@@ -120,8 +124,8 @@ def _directories(parent: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _server(systems: list[System], imported: bool, binaries: Path | None, data: Path) -> Any:
-    if not imported and not any(system.store is Store.POSTGRESQL for system in systems):
+def _server(systems: list[System], needed: bool, binaries: Path | None, data: Path) -> Any:
+    if not needed and not any(system.store is Store.POSTGRESQL for system in systems):
         yield None
         return
     server: Server

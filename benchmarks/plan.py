@@ -29,6 +29,8 @@ class Plan:
     import_huge_rows: int = 10_000_000  # for memory alone; 0: not at all
     import_latency_files: int = 20
     import_seconds_max: float = 1_800.0
+    sync_updates: int = 10_000
+    sync_seconds_max: float = 120.0
 
 
 FULL = Plan()
@@ -46,4 +48,5 @@ QUICK = Plan(
     import_small_rows=20_000,
     import_huge_rows=0,
     import_latency_files=5,
+    sync_updates=5_000,
 )

@@ -10,18 +10,21 @@ from typing import Any
 
 from benchmarks import bars, tables
 from benchmarks.bars import Summary
-from benchmarks.imports.bars import IMPORT_BARS, PART
+from benchmarks.imports import bars as imports
 from benchmarks.install import HERE, cache_directory
+from benchmarks.sync import bars as sync
 from benchmarks.systems import System
 
 RESULTS = HERE / "results"
+PARTS = {imports.PART: imports.IMPORT_BARS, sync.PART: sync.SYNC_BARS}
 Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: bool) -> Path:
     """Write the JSON and the table; the table's path. A partial run does not touch the repository."""
     summary = summarize(runs, systems)
-    verdicts = bars.judge(summary, (*(bars.BARS if systems else ()), *(IMPORT_BARS if PART in runs else ())))
+    judged = [*(bars.BARS if systems else ()), *(each for part, its in PARTS.items() if part in runs for each in its)]
+    verdicts = bars.judge(summary, judged)
     directory = cache_directory() / "results" if partial else RESULTS
     directory.mkdir(parents=True, exist_ok=True)
     quick = "" if about["plan"]["repeat"] > 1 else "-quick"
@@ -45,8 +48,9 @@ def summarize(runs: Runs, systems: list[System]) -> Summary:
             same["batch"] = "drain-best"
         found |= {name: found[taken] for name, taken in same.items() if taken in found}
         summary[system.name] = found
-    if PART in runs:
-        summary[PART] = {case: _median(entries) for case, entries in runs[PART].items()}
+    for part in PARTS:
+        if part in runs:
+            summary[part] = {case: _median(entries) for case, entries in runs[part].items()}
     return summary
 
 
@@ -61,7 +65,7 @@ def _median(entries: list[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(values[0], bool):
             medians[key] = any(values)
         else:
-            worst = key == "duplicates" or key.startswith("peak_")
+            worst = key in ("duplicates", "overruns", "most") or key.startswith("peak_")
             medians[key] = max(values) if worst else statistics.median(values)
     if "filled" in good[0]:
         medians["filled"] = good[0]["filled"]

@@ -8,6 +8,7 @@ from benchmarks.bars import Summary
 from benchmarks.imports import tables as imports
 from benchmarks.imports.bars import PART
 from benchmarks.markdown import number, share, table
+from benchmarks.sync import bars as sync
 from benchmarks.systems import System
 
 _RATES = (
@@ -36,6 +37,8 @@ def page(summary: Summary, verdicts: list[dict[str, Any]], systems: list[System]
         parts += _of_jobs(summary, systems, about)
     if PART in summary:
         parts.append(imports.section(summary, about))
+    if sync.PART in summary:
+        parts.append(sync.section(summary, about))
     return "\n".join(parts)
 
 

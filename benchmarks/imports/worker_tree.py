@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,9 +66,12 @@ class WorkerTree:
 
 
 @contextlib.contextmanager
-def workers(app: str, environment: dict[str, str], directory: Path, processes: int) -> Iterator[WorkerTree]:
+def workers(
+    app: str, environment: dict[str, str], directory: Path, processes: int, queues: Sequence[str] = ("imports",)
+) -> Iterator[WorkerTree]:
     """Workers of the application, as its users start them; stopped at the end with whatever they started."""
-    command = [sys.executable, "-m", "rowlock", "worker", "--app", app, "--queue", "imports"]
+    command = [sys.executable, "-m", "rowlock", "worker", "--app", app]
+    command += [word for queue in queues for word in ("--queue", queue)]
     command += ["--processes", str(processes), "--json"]
     log = directory / "worker.log"
     environment = os.environ | environment | {"PYTHONPATH": str(_REPOSITORY)}

@@ -368,6 +368,7 @@ class Rowlock:
                 self._schedules,
                 chores=self.imports.chores,
                 warmers=[*([self.imports.warm] if self.importers else []), *self.integrations.warmers],
+                unserved=self.integrations.unserved,
             )
             self._engines[loop] = found
         return found

@@ -222,8 +222,8 @@ class Settings(BaseSettings):
     hubspot_searches_per_second: Count = _setting(
         "ROWLOCK_HUBSPOT_SEARCHES_PER_SECOND", 4, "and of its search, in any second"
     )
-    sync_timeout_seconds: Annotated[float, Field(gt=0, le=600)] = _setting(
-        "ROWLOCK_SYNC_TIMEOUT_SECONDS", 30.0, "how long one call of another service may take, as a whole"
+    sync_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = _setting(
+        "ROWLOCK_SYNC_TIMEOUT_SECONDS", 30.0, "how long one call of another service may take, as a whole; at most 120"
     )
     sync_concurrency: Annotated[int, Field(ge=1, le=64)] = _setting(
         "ROWLOCK_SYNC_CONCURRENCY", 5, "jobs of an integration at once, per queue and process"

@@ -83,8 +83,8 @@ async def opened(url: str, clock: FakeClock, standin: StandIn, **options: Any) -
         **FAR,
     )
     async with Rowlock(settings=settings, clock=clock) as app:
-        await app.migrate()
         made = Club(app, standin, clock, **{"operations_off": ()} | options)
+        await app.migrate()
         await made.run("ensure")
         yield made
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hubspot_rig import Club, any_club, club, standin, standin_process
+from hubspot_rig import Club, any_club, club, opened, standin, standin_process
 
-from rowlock import BadPayload, Permanent, Rowlock, SettingsError
+import backoffice
+from backoffice.hubspot import declare
+from backoffice.hubspot.vocabulary import provider_value, status_value
+from engine.running import Log
+from rowlock import BadPayload, FakeClock, Permanent, Rowlock, SettingsError
+from rowlock.settings import load
+from sync.standin import StandIn
 
 __all__ = ["any_club", "club", "standin", "standin_process"]
 
@@ -129,6 +136,43 @@ async def test_a_payment_sent_again_is_the_same_deal(club: Club) -> None:
 
 
 @pytest.mark.parametrize(
+    ("operation", "payload", "newer", "found"),
+    [
+        ("sync_payment", PAYMENT, {"amount": 999, "currency": "EUR"}, {"amount": "9.99", "billing_currency": "EUR"}),
+        ("sync_day_pass", PAYMENT, {"amount": 999, "description": "Pool"}, {"dealname": "Pool (ada@example.com)"}),
+        ("create_deal", {"externalId": "d-1", "name": "Wedding"}, {"stage": "closedwon"}, {"dealstage": "closedwon"}),
+    ],
+)
+async def test_a_dead_deal_that_is_retried_after_a_newer_one_sets_nothing_back(
+    any_club: Club, operation: str, payload: dict[str, Any], newer: dict[str, Any], found: dict[str, str]
+) -> None:
+    any_club.standin.access(tokens=["another"])
+    first = await any_club.send(operation, **payload)
+    assert (await any_club.record(first, work=True)).status.value == "failed"
+    any_club.standin.access(tokens=[any_club.standin.token])
+    await any_club.run(operation, **payload | newer)
+    before = any_club.one("deals")
+    await any_club.app.retry(first)
+    record = await any_club.record(first, work=True)
+    assert record.status.value == "succeeded", record.error
+    assert any_club.one("deals") == before
+    assert before.items() >= found.items()
+
+
+async def test_what_only_the_older_job_says_of_a_deal_is_written_late(any_club: Club) -> None:
+    any_club.standin.access(tokens=["another"])
+    first = await any_club.send("create_deal", externalId="d-1", name="Old", amount=100, email="ada@example.com")
+    assert (await any_club.record(first, work=True)).status.value == "failed"
+    any_club.standin.access(tokens=[any_club.standin.token])
+    await any_club.run("create_deal", externalId="d-1", name="New")
+    await any_club.app.retry(first)
+    assert (await any_club.record(first, work=True)).status.value == "succeeded"
+    deal = any_club.one("deals")
+    assert (deal["dealname"], deal["amount"]) == ("New", "1.00")
+    assert len(any_club.standin.state()["associations"]) == 2  # both ways
+
+
+@pytest.mark.parametrize(
     ("amount", "currency", "text"), [(10, "USD", "0.10"), (29, "EUR", "0.29"), (500, "JPY", "500")]
 )
 async def test_an_amount_arrives_to_the_last_digit(club: Club, amount: int, currency: str, text: str) -> None:
@@ -213,6 +257,7 @@ async def test_properties_are_made_once_and_options_are_added(club: Club) -> Non
         ("update_contact", {"email": "ada@example.com", "properties": {"city": 5}}),
         ("update_contact", {"email": "ada@example.com", "properties": {"email": "eve@example.com"}}),
         ("sync_tier", {"email": "ada@example.com"}),
+        ("sync_tier", {"email": f"{'a' * 168}@example.com", "newTier": "Founding Member"}),  # its key has over 200
         ("sync_payment", PAYMENT | {"amount": 12.5}),
         ("sync_payment", PAYMENT | {"amount": "1250"}),
         ("sync_payment", PAYMENT | {"currency": "dollars"}),
@@ -248,18 +293,40 @@ async def test_keys_are_those_of_the_document(club: Club, operation: str, payloa
     assert record.unique_key.endswith(key)
 
 
-def test_an_operation_that_does_not_exist_cannot_be_switched_off(tmp_path: Any) -> None:
-    from backoffice.hubspot import declare
-    from rowlock.settings import load
-
+def test_an_operation_that_does_not_exist_cannot_be_switched_off(tmp_path: Path) -> None:
     settings = load(database_url=f"sqlite:///{tmp_path}/jobs.db", hubspot_operations_off="create_deal,sync_meber")
     with pytest.raises(SettingsError, match="sync_meber"):
         declare(Rowlock(settings=settings))
 
 
 def test_an_unknown_word_names_those_that_are_known() -> None:
-    from backoffice.hubspot.vocabulary import provider_value, status_value
-
     assert (status_value("PAST-DUE"), provider_value(" Stripe ")) == ("past_due", "stripe")
     with pytest.raises(Permanent, match="known are Stripe, Mindbody"):
         provider_value("paypal")
+
+
+async def test_properties_are_ensured_fifteen_seconds_after_a_worker_starts(club: Club) -> None:
+    begun = club.clock.now()
+    (start,) = club.app.engine.warmers
+    await start()
+    (waiting,) = (await club.app.jobs(type="hubspot.ensure", status="queued")).jobs
+    assert (waiting.available_at - begun).total_seconds() == 15
+    club.clock.advance(seconds=15)
+    assert (await club.record(waiting.id, work=True)).status.value == "succeeded"
+
+
+def test_hubspot_is_off_without_a_token_and_says_which_setting_is_missing() -> None:
+    hub = backoffice.app.integrations["hubspot"]
+    assert hub.disabled == "set ROWLOCK_HUBSPOT_TOKEN"
+    assert {name for name, each in hub.operations.items() if not each.enabled} == {"create_deal", "sync_member"}
+
+
+async def test_what_is_switched_off_is_logged_and_skipped(
+    tmp_path: Path, clock: FakeClock, standin: StandIn, log: Log
+) -> None:
+    async with opened(f"sqlite:///{tmp_path}/jobs.db", clock, standin, operations_off=["sync_member"]) as club:
+        before = club.calls()
+        done = await club.run("sync_member", email="ada@example.com", firstName="Ada")
+        assert done["skipped"] is True
+        assert club.calls() == before
+        assert [each["type"] for each in log.of("sync.skipped")] == ["hubspot.sync_member"]

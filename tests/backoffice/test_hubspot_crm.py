@@ -90,6 +90,29 @@ async def test_a_property_that_all_of_them_lack_is_asked_for_once(told: Told, cl
     assert len(club.calls()) == before + 1
 
 
+@pytest.mark.parametrize("differ", [False, True], ids=["all alike", "and what else they write differs"])
+async def test_a_value_that_is_everybody_s_fault_is_not_looked_for_in_each(
+    told: Told, club: Club, differ: bool
+) -> None:
+    before = len(club.calls())
+    wanted = [
+        Upsert(f"m{n}@example.com", {"lifecyclestage": "asleep", **({"city": f"Rome {n}"} if differ else {})})
+        for n in range(100)
+    ]
+    entries = await told(lambda crm: crm.upsert_contacts(wanted))
+    assert all(isinstance(each, CallFailed) for each in entries)
+    assert len(club.calls()) == before + 3
+
+
+async def test_the_same_fault_in_both_halves_does_not_blame_those_who_are_without_it(told: Told, club: Club) -> None:
+    wanted = [
+        Upsert(f"m{n}@example.com", {"lifecyclestage": "lead" if n % 10 else "asleep", "city": "Rome"})
+        for n in range(100)
+    ]
+    entries = await told(lambda crm: crm.upsert_contacts(wanted))
+    assert [isinstance(each, Record) for each in entries] == [bool(n % 10) for n in range(100)]
+
+
 async def test_relations_are_made_once(told: Told, club: Club) -> None:
     (contact,) = club.standin.objects("contacts", [{"email": "ada@example.com"}])
     (company,) = club.standin.objects("companies", [{"name": "Acme"}])

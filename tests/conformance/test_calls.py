@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from conformance.builders import near
@@ -249,6 +251,12 @@ async def test_a_longer_rest_stays_and_a_shorter_one_is_made_longer(store: Store
     assert await wait(store, SEARCH) == pytest.approx(9, abs=SOON)
 
 
+async def test_a_rest_lasts_for_a_year_at_most(store: Store, clock: FakeClock) -> None:
+    await store.rest_calls(SEARCH.key, 1e30)
+    (budget,) = await store.call_budget([SEARCH.key])
+    assert near(budget.rests_until, clock.now() + timedelta(days=366))
+
+
 async def test_a_key_in_use_rests_too(store: Store, clock: FakeClock) -> None:
     permit = await take(store, SEARCH)
     await store.rest_calls(SEARCH.key, 60)
@@ -294,6 +302,7 @@ async def test_the_budget_of_nothing_is_empty(store: Store) -> None:
         [CallLimit("api", 1, 0)],
         [CallLimit("api", 1, float("nan"))],
         [CallLimit("api", 1, float("inf"))],
+        [CallLimit("api", 1, 1e9)],
         [CallLimit("api", 1, 1), CallLimit("api", 5, 10)],
     ],
 )

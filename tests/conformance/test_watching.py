@@ -73,14 +73,21 @@ async def test_other_queues_and_companies_do_not_count(store: Store, clock: Fake
     assert await store.sync_counts(["sync"], company_id) == expected
 
 
-async def test_the_mean_is_that_of_attempts(store: Store) -> None:
-    for seconds, outcome in ((1.0, Outcome.SUCCEEDED), (3.0, Outcome.SUCCEEDED), (5.0, Outcome.FAILED)):
+async def test_the_mean_is_that_of_jobs_that_succeeded(store: Store, clock: FakeClock) -> None:
+    await settle(store, await put_and_take(store, queue="sync", company_id=COMPANY), queue="sync", seconds=50.0)
+    clock.advance(hours=25)
+    await settle(store, await put_and_take(store, company_id=COMPANY), seconds=70.0)
+    for seconds, outcome in ((1.0, Outcome.SUCCEEDED), (3.0, Outcome.SUCCEEDED), (5.0, None), (9.0, Outcome.CANCELLED)):
+        if outcome is None:  # so far, all have succeeded
+            for company_id in (None, COMPANY):
+                assert (await store.sync_counts(["sync"], company_id)).mean_ms == pytest.approx(2_000)
+        outcome = outcome or Outcome.FAILED
         claimed = await put_and_take(store, queue="sync", company_id=COMPANY)
         failure = kept(claimed) if outcome is Outcome.FAILED else None
         await settle(store, claimed, outcome, queue="sync", seconds=seconds, failure=failure)
     for company_id in (None, COMPANY):
         found = await store.sync_counts(["sync"], company_id)
-        assert found.mean_ms == pytest.approx(3_000)
+        assert found.mean_ms == pytest.approx(2_000)
 
 
 @WHOSE

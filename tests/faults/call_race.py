@@ -1,4 +1,4 @@
-"""`python -m faults.call_race URL STANDIN COUNT SECONDS`: calls the stand-in as often as the store permits, for ever."""
+"""`python -m faults.call_race URL STANDIN COUNT SECONDS`: call the stand-in as often as the store permits, for ever."""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ import pytest
 from faults.databases import Database, MongoDatabase, PostgresDatabase, SqliteDatabase
 from faults.processes import Fleet
 from faults.producer import Producer
+from faults.syncing import CALLS, SEARCHES, SECONDS, prepare
 from mongo_server import MongoServer
 from postgres_server import PostgresServer
+from sync.standin import StandIn
 
 SEED_VARIABLE = "FAULTS_SEED"
 
@@ -84,6 +86,15 @@ def mongo_database(mongo: MongoServer) -> Iterator[MongoDatabase]:
 def migrate(database: Database) -> None:
     with Producer(database) as producer:
         producer.app.blocking.migrate()
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    """HubSpot, with the properties that the operations write; its limits are those of `syncing`."""
+    with StandIn() as made:
+        made.limits(CALLS, SECONDS, searches=SEARCHES)
+        prepare(made)
+        yield made
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from web.conftest import (
     tmp_path,
 )
 from web.site import Site
+from web.syncing import SECRET, declare_crm
 
 __all__ = [
     "clock",
@@ -50,7 +52,10 @@ OPEN = {"clock": None, "allow_unknown_types": True, "http_guesses_per_minute": 1
 
 async def furnished(make_site: MakeSite, **settings: Any) -> Site:
     """A site with jobs in every state, failures, and secrets in their payloads."""
-    site = await make_site(**OPEN | settings)
+    site = await make_site(partial(declare_crm, name="hubspot"), **OPEN | settings)
+    for number in range(3):
+        given = {"email": f"{number}@example.org", "token": CANARY}
+        await site.post("/api/v1/sync/hubspot/create_contact", {"payload": given, "companyId": "acme"})
     await site.enqueue("open", payload={"password": CANARY, "nested": [{"token": CANARY}]})
     await site.enqueue("open", delaySeconds=3_600, companyId="acme", limitKey="x")
     await site.enqueue("once", unique={"key": "held"})
@@ -83,7 +88,7 @@ async def test_no_request_breaks_it(
     record_property: Callable[[str, object], None],
 ) -> None:
     site = await furnished(make_site)
-    found = await fuzz(site, tmp_path, [CANARY, str(tmp_path)], *options, seed=seed, seconds=seconds)
+    found = await fuzz(site, tmp_path, [CANARY, SECRET, str(tmp_path)], *options, seed=seed, seconds=seconds)
     print(found.said[-20_000:])
     record_property("figure", f"{found.cases:,} requests")
     assert found.code == 0, "see what schemathesis says above"

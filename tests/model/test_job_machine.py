@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -24,12 +22,10 @@ from hypothesis.stateful import (
 )
 
 from conformance.builders import ANN, BEN, CAT, EVERYTHING, near, new_job, worker
-from conformance.stores import STORES, Rig
+from model.bench import Bench
 from model.job_model import JobModel
-from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
 from rowlock.storage.records import (
     Claimed,
     Failed,
@@ -63,30 +59,6 @@ queues = st.sampled_from(QUEUES)
 owners = st.sampled_from(WORKERS)
 delays = st.sampled_from([0, 0, 0, 10, 45])
 limit_keys = st.sampled_from([None, None, None, "api:a", "api:b", "calls", "free"])
-
-
-class Bench:
-    """A rig and its event loop, for a machine that is not asynchronous."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.clock = FakeClock()
-        self._runner = asyncio.Runner()
-        self._store: Store | None = None
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
-
-    def empty_store(self) -> Store:
-        if self._store is None:
-            self._store = self.run(self.rig.make(self.clock))
-        else:
-            self._store = self.run(self.rig.empty(self._store))
-        return self._store
-
-    def close(self) -> None:
-        self.run(self.rig.dispose())
-        self._runner.close()
 
 
 class JobMachine(RuleBasedStateMachine):
@@ -420,15 +392,6 @@ def run_machine(bench: Bench, examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.fixture(params=STORES, ids=[kind.name for kind in STORES])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    kind: type[Rig] = request.param
-    resource = request.getfixturevalue(kind.resource) if kind.resource else None
-    bench = Bench(kind(tmp_path, resource))
-    yield bench
-    bench.close()
 
 
 @pytest.mark.timeout(600)  # it ends in seconds; what takes minutes is to shrink a failure

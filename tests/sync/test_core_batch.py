@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from rowlock import (
 )
 from rowlock.ids import uuid7s
 from rowlock.sync.batch import Wish, merge
+from rowlock.sync.hold import Hold
 from sync.conftest import MakeHub
 from sync.service import Asked, Reply, Service
 
@@ -279,6 +281,25 @@ async def test_a_batch_and_a_single_operation_about_one_subject_keep_apart(make_
     assert service.most_at_once == 1
 
 
+async def test_a_store_that_goes_away_half_way_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
+    people = People(service)
+    hub = await make_hub(limits=FAST, concurrency=1)
+    updater(hub)
+    app = hub._app
+    ids = [await ask(hub, f"{number}@x", v="bad" if number == 0 else "good") for number in range(4)]
+    answer = service.answer
+
+    def answering(asked: Asked) -> Any:
+        if len(people.sizes) == 1:  # the first half is next
+            app.store.refuse("take_call", 1)
+        return answer(asked)
+
+    service.answer = answering
+    records = await after(hub, *ids)
+    assert {job.attempts for job in records if job.status is Status.QUEUED} == {0}
+    assert "the store is away" in (records[0].error or "")
+
+
 async def test_companies_with_accounts_of_their_own_are_called_apart(make_hub: MakeHub, service: Service) -> None:
     people = People(service)
     hub = await make_hub(limits=FAST, concurrency=1, account=lambda company: company, token=lambda company: company)
@@ -288,6 +309,40 @@ async def test_companies_with_accounts_of_their_own_are_called_apart(make_hub: M
     await drain(hub._app, *hub.queues)
     assert sorted(asked.headers["authorization"] for asked in service.asked) == ["Bearer acme", "Bearer bolt"]
     assert people.sizes == [1, 1]
+
+
+async def test_an_account_that_does_not_answer_holds_up_no_other(
+    make_hub: MakeHub, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = await make_hub(limits=FAST, account=lambda company: company or "none", timeout_seconds=10)
+    go_on = asyncio.Event()
+
+    @hub.operation("update", about="{email}", batch=100)
+    async def update(calls: Calls, updates: list[Update]) -> None:
+        await calls.post(f"/{updates[0].jobs[0].company_id}")
+
+    async def take(hold: Hold, subjects: Sequence[str]) -> set[str]:
+        if hold._kind == "crm:odd":
+            raise RuntimeError("nobody knows why")
+        return await held(hold, subjects)
+
+    held = Hold.take
+    monkeypatch.setattr(Hold, "take", take)
+    service.answer = lambda asked: Reply(wait=go_on) if asked.path == "/mute" else Reply()
+    jobs = {}
+    for company in ("mute", "odd", "acme"):
+        payload = {"email": "a@x", "properties": {"p": 1}}
+        jobs[company] = (await hub.enqueue("update", payload, company_id=company)).job_id
+    done = asyncio.create_task(after(hub, *jobs.values()))
+    await service.came(2)
+    assert sorted(service.paths()) == ["POST /acme", "POST /mute"], "both are under way"
+    go_on.set()
+    mute, odd, acme = await soon(done)
+    assert (mute.status, odd.error, acme.status) == (
+        Status.SUCCEEDED,
+        "RuntimeError: nobody knows why",
+        Status.SUCCEEDED,
+    )
 
 
 async def test_a_retried_call_hands_over_what_is_uncertain(make_hub: MakeHub, service: Service) -> None:

@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon
@@ -66,7 +68,7 @@ async def test_nothing_and_a_multi_status_are_answers_too(hub: Integration, serv
     assert (await run(hub)).result == '[null,207,{"errors":[1]}]'
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 500, 502, 302])
+@pytest.mark.parametrize("status", [400, 404, 409, 500, 503, 302])
 async def test_an_error_goes_to_the_queue_at_once_and_says_what_the_service_said(
     hub: Integration, service: Service, status: int
 ) -> None:
@@ -193,7 +195,7 @@ async def test_the_token_stands_in_no_error_and_no_log(make_app: MakeApp, servic
     logs.configure("debug", "json", stream=log.stream)
     app = await make_app(clock=None, log_level="debug")
     hub = app.integration("crm", base_url=service.url, token=TOKEN)
-    service.answer = lambda asked: Reply(400, {"message": f"you sent {asked.headers['authorization']}"})
+    service.answer = lambda asked: Reply(400, {"message": f"you sent {asked.headers['authorization'].split()[1]}"})
 
     @hub.operation("do")
     async def do(call: Call) -> None:
@@ -205,6 +207,39 @@ async def test_the_token_stands_in_no_error_and_no_log(make_app: MakeApp, servic
     for text in (after.error, log.text, repr(hub), repr(failures)):
         assert TOKEN not in (text or "")
     assert [line["status"] for line in log.of("sync.call")] == [400]
+
+
+@pytest.mark.parametrize("status", [400, 401, 429])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "The token {} has expired"},
+        {"category": "x" * 90 + "{}", "message": "y" * 290 + "{}"},
+        {"message": "no", "correlationId": "{}"},
+    ],
+    ids=["error", "where it is cut", "request id"],
+)
+@pytest.mark.parametrize("secret", [TOKEN, "key-of-the-header", "dXNlcjpwYXNz"])
+async def test_no_credential_stands_in_what_is_told_of_an_error(
+    make_hub: MakeHub, service: Service, log: Log, secret: str, body: dict[str, str], status: int
+) -> None:
+    headers = {"X-Api-Key": "key-of-the-header", "Proxy-Authorization": "Basic dXNlcjpwYXNz", "x-version": "7"}
+    hub = await make_hub(headers=headers, rest_seconds=(0.001, 0.001), limits=[Allow(100)])
+    told = {name: text.replace("{}", secret) for name, text in body.items()}
+    service.answer = lambda asked: Reply(status, told)
+    errors: list[Exception] = []
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        try:
+            await call.post("/things")
+        except Exception as error:
+            errors.append(error)
+
+    await run(hub)
+    (error,) = errors
+    for text in (str(error), repr(getattr(error, "answer", None)), log.text):
+        assert secret[:8] not in text
 
 
 @pytest.mark.parametrize("token", ["", "two words", "new\nline", "ümlaut"])
@@ -261,3 +296,20 @@ async def test_what_was_called_is_counted(hub: Integration, service: Service) ->
         '{"integration":"crm","status":"5xx"}': 1,
         '{"integration":"crm","status":"none"}': 1,
     }
+
+
+async def test_a_call_carries_the_trace_of_whoever_enqueued_it(
+    hub: Integration, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider())
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        await call.get("/x")
+
+    with trace.get_tracer("user").start_as_current_span("order") as span:
+        receipt = await hub.enqueue("do", {})
+    await drain(hub._app, *hub.queues)
+    assert (await record(hub._app, receipt.job_id)).status is Status.SUCCEEDED
+    trace_id = service.asked[0].headers["traceparent"].split("-")[1]
+    assert trace_id == f"{span.get_span_context().trace_id:032x}"

@@ -209,6 +209,8 @@ async def test_an_integration_that_is_off_takes_no_jobs_and_keeps_those_it_has(
     assert (after.status, after.attempts, service.asked) == (Status.QUEUED, 0, [])
     assert after.error == "crm is disabled: set CRM_TOKEN"
     assert (await off.monitor())["why"] == "set CRM_TOKEN"
+    assert "crm" in on._app.engine.queues()
+    assert "crm" not in off._app.engine.queues(), "a worker does not even ask for its jobs"
 
 
 async def test_an_operation_that_is_off_says_so_and_succeeds(make_hub: MakeHub, service: Service, log: Log) -> None:

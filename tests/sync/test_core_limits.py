@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from engine.running import Log, drain, record, soon, working
-from rowlock import Allow, Answer, Call, Integration, Rowlock, Status
+from rowlock import Allow, Answer, Call, Calls, Integration, Rowlock, Status, Update
 from rowlock.storage.calls import CallLimit
 from rowlock.sync.alone import Alone
 from rowlock.sync.gate import Closed, Gate
@@ -121,6 +122,29 @@ async def test_after_five_retries_the_job_goes_back_with_its_attempt(
     assert (await app.failures()).failures == []
 
 
+async def test_an_attempt_rests_for_so_long_in_all_its_calls_together(
+    make_hub: MakeHub, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.sync.line.RESTS_SECONDS_MAX", 0.5)
+    hub = await make_hub(limits=[Allow(100)])
+    limited = Reply(429, headers={"retry-after": "0.2"})
+    service.script.extend([limited, Reply(), limited, Reply(), limited, Reply(), Reply(), Reply()])
+    operation_of(hub, calls=3)
+    receipt = await hub.enqueue("do", {})
+    app = hub._app
+    settled = app.store.next("settle")
+    async with working(app, *hub.queues), asyncio.timeout(20):
+        await settled
+        again = app.store.next("settle")
+        assert len(service.asked) == 5
+        after = await record(app, receipt.job_id)
+        assert (after.status, after.attempts) == (Status.QUEUED, 0)
+        assert "POST /things: limited 1 times" in (after.error or "")
+        await again
+    assert (await record(app, receipt.job_id)).status is Status.SUCCEEDED
+    assert len(service.asked) == 8, "the next attempt may rest anew"
+
+
 async def test_a_storm_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(rest_seconds=(0.02, 0.05), limits=[Allow(1_000)])
     until: list[float] = []
@@ -201,6 +225,38 @@ async def test_companies_have_accounts_limits_and_tokens_of_their_own(make_hub: 
     assert len(service.asked) == 3, "one that is out of calls does not hold up the others"
 
 
+async def test_companies_that_share_an_account_keep_their_own_tokens(make_hub: MakeHub, service: Service) -> None:
+    tokens = {"acme": "token-of-acme", "bolt": "token-of-bolt"}
+    hub = await make_hub(limits=[Allow(100)], account=lambda _: "shared", token=lambda company: tokens[company or ""])
+    go_on = asyncio.Event()
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        company = call.job.company_id
+        await call.post(f"/{company}/first")
+        await go_on.wait()
+        await call.post(f"/{company}/second")
+
+    @hub.operation("many", about="{name}", batch=10)
+    async def many(calls: Calls, updates: list[Update]) -> None:
+        await calls.post(f"/{calls.jobs[0].company_id}/many{len(updates)}")
+
+    for company in tokens:
+        await hub.enqueue("do", {}, company_id=company)
+        await hub.enqueue("many", {"name": company, "properties": {"p": 1}}, company_id=company)
+    async with working(hub._app, *hub.queues):
+        await service.came(4)
+        tokens["acme"] = "token-of-tomorrow"  # an attempt ends with that which it began with
+        go_on.set()
+        await service.came(6)
+    sent = {asked.path: asked.headers["authorization"] for asked in service.asked}
+    assert sent == {
+        f"/{company}/{what}": f"Bearer token-of-{company}"
+        for company in tokens
+        for what in ("first", "second", "many1")
+    }
+
+
 async def test_those_who_wait_do_not_all_ask_the_store(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(limits=[Allow(1, per_seconds=0.3)], concurrency=5)
     operation_of(hub)
@@ -234,6 +290,27 @@ class TestAlone:
         assert await alone.take_call("2", self.LIMITS, 60.0) > 50
         await alone.end_call("0")
         assert await alone.take_call("2", self.LIMITS, 60.0) <= 0.2
+
+    async def test_more_than_it_counts_is_not_allowed_and_many_cost_no_more_than_few(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rowlock.sync.alone._CALLS_MAX", 5_000)
+        alone, limits = Alone(), [CallLimit("a", 250_000, 86_400.0), CallLimit("b", 100, 0.000_001)]
+        began = time.process_time()
+        for number in range(5_000):
+            assert await alone.take_call(str(number), limits, 60.0) == 0.0
+            await alone.end_call(str(number))
+        assert time.process_time() - began < 2.0, "each looked at all others"
+        assert 86_000 < await alone.take_call("more", limits, 60.0) <= 86_400
+
+    async def test_one_that_was_never_told_to_have_ended_counts_from_its_time_limit(self) -> None:
+        alone = Alone()
+        await alone.take_call("0", self.LIMITS, 0.1)
+        await asyncio.sleep(0.15)
+        assert await alone.take_call("1", self.LIMITS, 60.0) == 0.0
+        assert 0 < await alone.take_call("2", self.LIMITS, 60.0) <= 0.15
+        await asyncio.sleep(0.15)
+        assert await alone.take_call("2", self.LIMITS, 60.0) == 0.0
 
     async def test_a_gate_lets_through_in_order_and_says_when_it_is_closed(self) -> None:
         alone = Alone()

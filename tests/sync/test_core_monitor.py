@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.conftest import MakeApp
 from engine.running import drain
 from rowlock import Allow, Call, Calls, Integration, Update
 from sync.conftest import MakeHub
@@ -62,6 +63,29 @@ async def test_for_one_company_only_what_is_hers(busy: Integration) -> None:
     seen = await busy.monitor("acme")
     assert [failure["status"] for failure in seen["failures"]] == ["queued"]
     assert seen["limits"] == []
+
+
+async def test_where_only_companies_have_accounts_the_rest_is_told_without_a_budget(make_hub: MakeHub) -> None:
+    accounts = {"acme": "a"}
+    hub = await make_hub(limits=[Allow(50)], account=lambda company: accounts[company])
+    seen = await hub.monitor()
+    assert (seen["limits"], seen["counts"]["pending"]) == ([], 0)
+
+
+async def test_an_operation_has_its_own_name_where_the_integration_s_has_a_dot(
+    make_app: MakeApp, service: Service
+) -> None:
+    app = await make_app(clock=None)
+    hub = app.integration("crm.eu", base_url=service.url, limits=[Allow(50)])
+
+    @hub.operation("do")
+    async def do(call: Call) -> None:
+        await call.post("/things")
+
+    service.script.append(Reply(403))
+    await hub.enqueue("do", {})
+    await drain(app, *hub.queues)
+    assert [failure["operation"] for failure in (await hub.monitor())["failures"]] == ["do"]
 
 
 async def test_the_latest_twenty_failures_are_shown(make_hub: MakeHub, service: Service) -> None:

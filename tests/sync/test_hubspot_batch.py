@@ -68,6 +68,13 @@ def test_a_scope_that_is_missing_for_one_record_is_refused() -> None:
     assert [type(each) for each in told] == [CallRefused, CallUncertain, CallUncertain]
 
 
+def test_what_it_says_of_a_record_is_told_without_our_credentials() -> None:
+    body = {"results": [], "errors": [{"error": "x" * 90 + "my-token", "message": "y" * 295 + "my-token"}]}
+    (told,) = entries_of(Answer(207, body), "contacts", "email", [ADA], lambda text: text.replace("my-token", "-"))
+    assert isinstance(told, CallFailed)
+    assert "my-t" not in f"{told} {told.category} {told.answer}"
+
+
 @pytest.mark.parametrize("trace", ["7", "-1", "x", "²", "0000", ""])
 def test_a_number_that_we_did_not_give_is_nobody_s(trace: str) -> None:
     assert [type(each) for each in entries(result("1", trace))] == [CallUncertain] * 3

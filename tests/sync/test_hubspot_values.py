@@ -103,9 +103,9 @@ def test_how_long_nobody_calls_after_an_error(answer: Answer, seconds: float | N
     assert limited(answer) == seconds
 
 
-def test_the_last_call_of_an_interval_is_followed_by_a_rest() -> None:
+def test_the_last_call_of_an_interval_is_followed_by_a_short_rest() -> None:
     interval = {"x-hubspot-ratelimit-interval-milliseconds": "2000"}
-    assert spent(Answer(200, {}, {"x-hubspot-ratelimit-remaining": "0", **interval})) == 2.0
+    assert spent(Answer(200, {}, {"x-hubspot-ratelimit-remaining": "0", **interval})) == 0.2
     assert spent(Answer(200, {}, {"x-hubspot-ratelimit-remaining": "1", **interval})) is None
     assert spent(Answer(200, {})) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,16 +124,24 @@ def test_a_lifecycle_stage_moves_forward_only(client: httpx.Client, standin: Sta
     assert [put(stage) for stage in ("customer", "lead", "", "lead")] == ["customer", "customer", "", "lead"]
 
 
-def test_a_search_does_not_see_what_is_new(client: httpx.Client, standin: StandIn) -> None:
+def test_a_search_sees_neither_what_is_new_nor_what_has_changed(client: httpx.Client, standin: StandIn) -> None:
     standin.search_lag(60)
     standin.objects("contacts", [{"email": "a@x.org"}])
     filters = [{"propertyName": "email", "operator": "EQ", "value": "a@x.org"}]
     asked = {"filterGroups": [{"filters": filters}], "properties": ["email"], "limit": 1}
     assert client.post(f"{CONTACTS}/search", json=asked).json()["total"] == 0
     standin.search_lag(0)
+    time.sleep(0.1)  # so that it was there before the lag below
     answer = client.post(f"{CONTACTS}/search", json=asked)
     assert answer.json()["total"] == 1
     assert "x-hubspot-ratelimit-remaining" not in answer.headers
+    client.patch(f"{CONTACTS}/a@x.org", params={"idProperty": "email"}, json={"properties": {"phone": "1"}})
+    filters.append({"propertyName": "phone", "operator": "NOT_HAS_PROPERTY"})
+    assert client.post(f"{CONTACTS}/search", json=asked).json()["total"] == 0
+    standin.search_lag(0.05)  # what was is found: the change is younger than that, or the answer says so
+    changed = standin.changes()[-1][0]
+    late = client.post(f"{CONTACTS}/search", json=asked).json()["total"]
+    assert late == 1 or standin.journal()[-1]["worked"] > changed + 0.05
 
 
 def test_properties_are_made_once_and_keep_their_options(client: httpx.Client, standin: StandIn) -> None:

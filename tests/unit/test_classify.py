@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowlock import BadPayload, Permanent, Retry, UnknownJobType
+from rowlock import Answer, BadPayload, CallFailed, CallRefused, Permanent, Retry, UnknownJobType
 from rowlock.jobs.classify import describe, is_permanent
 from rowlock.observe.redact import Redactor
 
@@ -34,6 +34,7 @@ def error_with(**attributes: Any) -> Exception:
         error_with(status_code=401),
         error_with(status=403),
         ValueError("code=MISSING_SCOPES, needs crm.objects.contacts.write"),
+        CallRefused("no"),
     ],
     ids=repr,
 )
@@ -56,6 +57,8 @@ def test_trying_again_cannot_help(error: Exception) -> None:
         error_with(response=None),
         error_with(response="401"),
         ValueError("missing scopes"),
+        CallFailed("POST /things: 400 VALIDATION_ERROR MISSING_SCOPES is no tier"),
+        CallFailed("an answer that the integration does not take for a refusal", answer=Answer(403)),
     ],
     ids=repr,
 )

@@ -339,7 +339,8 @@ def test_prune_removes_what_the_settings_let_go(cli: Cli, monkeypatch: pytest.Mo
     monkeypatch.setattr(application, "settings", kept)
     removed = cli.json("prune")["removed"]
     assert removed.pop("failed") == 2
-    assert removed == dict.fromkeys(("succeeded", "cancelled", "failures", "locks", "runs", "access", "imports"), 0)
+    others = ("succeeded", "cancelled", "failures", "locks", "runs", "access", "imports", "calls")
+    assert removed == dict.fromkeys(others, 0)
 
 
 def test_health_tells_what_waits_and_who_works(cli: Cli) -> None:

@@ -92,7 +92,7 @@ def test_enqueue_waits_for_a_job_that_a_worker_runs(start: Start) -> None:
     up = start("up", "--no-api")
     assert up.stdout is not None
     told = [line.split(maxsplit=1) for line in iter(up.stdout.readline, "stop         Ctrl-C\n")]
-    assert [words[0] for words in told] == ["application", "imports", "database", "workers", "first", "look"]
+    assert [words[0] for words in told] == ["application", "imports", "sync", "database", "workers", "first", "look"]
     ping = start("enqueue", "healthPing", "--wait", "--json")
     job = json.loads(ping.communicate()[0])
     assert (ping.returncode, job["status"]) == (0, "succeeded")

@@ -94,6 +94,7 @@ def test_one_death_is_told_as_one() -> None:
     "reason",
     [
         "HubSpotError: MISSING_SCOPES: crm.objects.contacts.write",
+        "CallRefused: POST /contacts: 200 the key was revoked",
         "HTTPStatusError: Client error '401 Unauthorized' for url 'https://api.hubapi.com/crm'",
         "HTTPError: 403 Client Error: Forbidden for url: https://api.hubapi.com",
         "ForbiddenException: (403)",
@@ -119,11 +120,11 @@ def test_a_job_that_calls_nobody_we_know_is_sent_to_no_page() -> None:
 
 
 def test_all_jobs_of_an_integration_may_be_run_again() -> None:
-    again = "    - Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'"
+    again = "    - To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'"
     assert again in text_of(DEATHS, others=OTHERS).splitlines()
     assert about_job(IDS[0], "TimeoutError", HUBSPOT) == [
         f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}",
-        "Or all jobs of hubspot that failed: rowlock dead retry --type 'hubspot.*'",
+        "To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'",
     ]
     assert about_job(IDS[0], "TimeoutError", None) == [
         f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}"
@@ -211,6 +212,7 @@ def test_the_json_has_the_same_parts() -> None:
         "firstAt": "2026-11-16T01:30:00Z",
         "lastAt": "2026-11-16T01:35:00Z",
         "attempts": 5,
+        "retryCount": 4,
         "jobIds": list(IDS),
         "lastError": "TimeoutError: no answer",
         "integration": None,

@@ -156,6 +156,7 @@ WRONG: dict[str, list[str]] = {
     "ROWLOCK_IMPORT_ERRORS_MAX": ["0", "1000001"],
     "ROWLOCK_IMPORT_PLAN_SECONDS": ["0", "86401", "nan"],
     "ROWLOCK_IMPORT_PLAN_MEMORY_MB": ["127", "65537"],
+    "ROWLOCK_SYNC_TIMEOUT_SECONDS": ["0", "121", "nan"],
     "ROWLOCK_KEEP_IMPORT_FILE_DAYS": ["-1", "nan"],
     "ROWLOCK_KEEP_IMPORT_DAYS": ["-1", "nan"],
 }

@@ -15,10 +15,10 @@ CREATE = "/api/v1/sync/crm/create_contact"
 UPDATE = "/api/v1/sync/crm/update_contact"
 
 
-def declare_crm(app: Rowlock, **options: Any) -> Integration:
+def declare_crm(app: Rowlock, name: str = "crm", **options: Any) -> Integration:
     """An integration as others write it; nobody is at its other end unless `base_url` says so."""
     given = {"base_url": "http://127.0.0.1:9", "token": SECRET, "limits": LIMITS, "scopes_url": SCOPES_URL}
-    hub = app.integration("crm", **given | {"operations_off": {"create_deal"}, "timeout_seconds": 5.0} | options)
+    hub = app.integration(name, **given | {"operations_off": {"create_deal"}, "timeout_seconds": 5.0} | options)
 
     @hub.operation("create_contact", key="member_creation_{email}", about="{email}")
     async def create_contact(call: Call, email: str, firstName: str | None = None, token: str = "") -> dict[str, Any]:

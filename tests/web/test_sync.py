@@ -315,7 +315,7 @@ async def test_what_was_refused_says_where_to_put_it_right_and_is_run_again_at_o
             "The other system refused our credentials or their scopes (401, 403 or MISSING_SCOPES): trying again "
             f"cannot help before they are put right. Those of crm are set at {SCOPES_URL}",
             f"When the cause is gone, run it again: rowlock dead retry {job['id']}",
-            "Or all jobs of crm that failed: rowlock dead retry --type 'crm.*'",
+            "To run all jobs of crm again that failed: rowlock dead retry --type 'crm.*'",
         ]
     listed = (await crm.get("/api/v1/queue/dead-letter", params={"type": "crm.*"})).json()["jobs"]
     assert {job["id"] for job in listed} == {job["id"] for job in jobs}
@@ -363,3 +363,23 @@ async def test_staff_are_told_what_died_why_and_where_to_put_it_right(
     for said in (job["id"], "crm.create_contact", "attempts:   1", "MISSING_SCOPES", SCOPES_URL, "'crm.*'"):
         assert said in data["text"], said
     assert SECRET.encode() not in body
+
+
+async def test_an_address_says_what_it_takes(crm: Site) -> None:
+    answer = await crm.ask("OPTIONS", "/api/v1/sync/crm/stats")
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET"
+    answer = await crm.get(CREATE)
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_in_resilient_mode_an_operation_is_done_at_once(make_site: MakeSite, service: Service) -> None:
+    site = await make_site(partial(declare_crm, base_url=service.url), resilient=True)
+    answer = await site.post(CREATE, {"email": "ada@example.org"})
+    assert (answer.status_code, answer.json()["status"]) == (201, "succeeded")
+    assert service.paths() == ["POST /contacts"]
+    service.answer = refuses
+    told = problem(await site.post(CREATE, {"email": "ada@example.org"}), 422, "job_failed")
+    assert "MISSING_SCOPES" in told["detail"]
+    assert SECRET not in told["detail"]

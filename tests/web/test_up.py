@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -24,6 +25,12 @@ from faults.until import until
 from mongo_server import MongoServer
 from postgres_server import PostgresServer
 from rowlock.ids import uuid7
+from sync.conftest import standin, standin_process
+from sync.standin import StandIn
+from sync.standin.endpoints import SCOPES
+from unit.test_webhook import Receiver, serve
+
+__all__ = ["standin", "standin_process"]
 
 Start = Callable[..., "Running"]
 SECONDS = 30.0
@@ -112,6 +119,11 @@ def finish(start: Start, url: str, token: str) -> dict[str, Any]:
     return ping.told()
 
 
+@pytest.fixture
+def hook() -> Iterator[Receiver]:
+    yield from serve()
+
+
 @pytest.fixture(params=["sqlite", "postgres", "mongo"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
@@ -161,6 +173,47 @@ def test_up_tells_people_where_to_look(start: Start) -> None:
     )
     assert ask(fields["api"].strip(), fields["token"].strip()).status_code == 200
     assert up.stop(signal.SIGINT) == 0
+
+
+def test_up_sends_to_hubspot_where_it_is_told_and_tells_staff_when_it_is_refused(
+    start: Start, database: str, standin: StandIn, hook: Receiver
+) -> None:
+    settings = {
+        "ROWLOCK_HUBSPOT_TOKEN": standin.token,
+        "ROWLOCK_HUBSPOT_URL": standin.url,
+        "ROWLOCK_WEBHOOK_URLS": hook.url,
+        "ROWLOCK_WEBHOOK_SECRET": "whsec_" + base64.b64encode(bytes(range(32))).decode(),
+        "ROWLOCK_WEBHOOK_ALLOW_PRIVATE": "1",
+        "ROWLOCK_NOTIFY_SECONDS": "1",
+    }
+    up = start("up", "--json", "--port", "0", DATABASE_URL=database, **settings)
+    told = up.told()
+    assert told["sync"] == [{"name": "hubspot", "enabled": True, "why": None}]
+    place = {"ROWLOCK_SERVER": told["url"], "ROWLOCK_TOKEN": told["token"]}
+
+    def send(email: str) -> dict[str, Any]:
+        given = ("--payload", json.dumps({"email": email}), "--wait", "--json")
+        return start("sync", "send", "hubspot", "create_contact", *given, **place).told()
+
+    assert send("Ada@Example.org")["status"] == "succeeded"
+    standin.access(scopes=[])
+    dead = send("grace@example.org")
+    assert (dead["status"], dead["attempts"]) == ("failed", 1)
+    body = until(lambda: hook.requests and hook.requests[0][2], SECONDS, lambda: "".join(up.log))
+    groups = {group["operation"]: group for group in json.loads(body)["data"]["groups"]}
+    group = groups["create_contact"]  # by now what is done at the start may have been refused, too
+    assert group["jobIds"] == [dead["id"]]
+    assert group["scopesUrl"] == "https://app.hubspot.com/private-apps"
+    assert (group["scopesUrl"] in group["guidance"][0], "MISSING_SCOPES" in group["lastError"]) == (True, True)
+    standin.access(scopes=sorted(SCOPES))
+    again = start("dead", "retry", "--type", "hubspot.*", "--json", **place).told()
+    assert again["retried"] >= 1
+    until(lambda: len(standin.things("contacts")) == 2, SECONDS, lambda: "".join(up.log))
+    assert sorted(each["email"] for each in standin.things("contacts")) == ["ada@example.org", "grace@example.org"]
+    assert standin.judgement()["complaints"] == []
+    assert up.stop() == 0
+    assert not up.says(standin.token)
+    assert standin.token.encode() not in body
 
 
 def test_the_death_of_the_api_is_survived_by_workers_and_callers(start: Start) -> None:

@@ -23,6 +23,7 @@ from rowlock import Allow, Call, Integration, Rowlock, SettingsError
 from rowlock.sync.hubspot import BATCH_MAX, SEARCH_GROUP, HubSpot, is_refused, limited, spent
 
 SCOPES_URL = "https://app.hubspot.com/private-apps"
+CYCLE_SECONDS = 120.0
 
 __all__ = ["declare", "hub"]
 
@@ -46,6 +47,7 @@ def declare(app: Rowlock, **options: Any) -> Integration:
         "refused": is_refused,
         "limited": limited,
         "spent": spent,
+        "cycle_seconds": CYCLE_SECONDS,
     }
     hub = app.integration("hubspot", **told | options)
     hub.operation("create_contact", key="member_creation_{email}", about="{email}")(contacts.create_contact)
@@ -54,8 +56,12 @@ def declare(app: Rowlock, **options: Any) -> Integration:
     )
     hub.operation("sync_tier", key="tier_sync_{email}_{oldTier}_to_{newTier}", about="{email}")(contacts.sync_tier)
     hub.operation("sync_company", about="company:{externalId}")(companies.sync_company)
-    hub.operation("sync_payment", key="payment_sync_{paymentIntentId}", about="{email}")(deals.sync_payment)
-    hub.operation("sync_day_pass", key="day_pass_sync_{paymentIntentId}", about="{email}")(deals.sync_day_pass)
+    hub.operation("sync_payment", key="payment_sync_{paymentIntentId}", about="deal:{paymentIntentId}")(
+        deals.sync_payment
+    )
+    hub.operation("sync_day_pass", key="day_pass_sync_{paymentIntentId}", about="deal:{paymentIntentId}")(
+        deals.sync_day_pass
+    )
     hub.operation("create_deal", about="deal:{externalId}")(deals.create_deal)
     hub.operation("sync_member", about="{email}")(contacts.sync_member)
     hub.on_start(ensure_properties)

@@ -35,6 +35,8 @@ async def sync_company(
     fresh = call.fresh({key: value for key, value in given.items() if value})
     company = await crm.find(COMPANIES, COMPANY_KEY, externalId)
     if company is None and domain is not None:
+        # Of two that come at once, both would find the same one, and HubSpot writes without conditions.
+        await call.hold(f"domain:{domain}")
         company = await _unclaimed(crm, domain)
     if company is not None:
         await crm.update(COMPANIES, company.id, {COMPANY_KEY: externalId, **fresh})

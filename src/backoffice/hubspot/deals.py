@@ -95,8 +95,17 @@ def _money(amount: int, currency: str) -> dict[str, str]:
 async def _put(call: Call, email: str | None, reference: str, properties: dict[str, str]) -> dict[str, Any]:
     """The contact first, so that no deal stands alone for long; each step may be done again without harm."""
     crm = HubSpot(call)
-    contact = None if email is None else await crm.find_or_create_contact(email)
-    deal = await crm.upsert(DEALS, DEAL_KEY, reference, properties)
+    contact = None
+    if email is not None:
+        await call.hold(email)  # who writes to a contact that is missing creates it, too: one after the other
+        contact = await crm.find_or_create_contact(email)
+    fresh = call.fresh(properties)
+    if fresh:
+        deal = await crm.upsert(DEALS, DEAL_KEY, reference, fresh)
+    elif (found := await crm.find(DEALS, DEAL_KEY, reference)) is not None:
+        deal = found
+    else:
+        return {"skipped": True, "reason": "a newer job has written all of this, and somebody has deleted the deal"}
     if contact is not None:
         await crm.associate(DEALS, deal.id, CONTACTS, contact.id)
     return {"dealId": deal.id, "created": deal.created, "contactId": None if contact is None else contact.id}

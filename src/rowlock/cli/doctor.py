@@ -73,7 +73,7 @@ async def _examine(name: str, database: str | None) -> list[Finding]:
             state = await app.store.schema()
             if state.current == state.wanted:
                 findings += await _work(app, name)
-                findings += await _resting(app)
+                findings += await _troubles(app)
     except RowlockError as error:
         findings.append(Finding("database", Severity.ERROR, str(error), "see --database and DATABASE_URL"))
     return findings
@@ -109,8 +109,8 @@ def _sync(app: Rowlock) -> list[Finding]:
     return findings
 
 
-async def _resting(app: Rowlock) -> list[Finding]:
-    """Does work wait for an integration that is disabled, or whose other side asked for a rest?"""
+async def _troubles(app: Rowlock) -> list[Finding]:
+    """Do calls rest, or have jobs died?"""
     from rowlock.shapes import iso
     from rowlock.storage.records import Finding, Severity
 
@@ -118,14 +118,10 @@ async def _resting(app: Rowlock) -> list[Finding]:
     for name, hub in sorted(app.integrations.items()):
         found = await hub.monitor()
         counts = found["counts"]
-        waiting = counts["pending"] + counts["failed"]
-        if waiting and hub.disabled is not None:
-            told = f"{waiting:,} jobs wait for {name}, which is disabled"
-            findings.append(Finding("sync", Severity.WARNING, told, hub.disabled))
-        rests = [each["restsUntil"] for each in found["limits"] if each["restsUntil"] is not None]
-        if rests:
-            told = f"{name} takes no calls until {iso(max(rests))}: its limit is spent"
-            findings.append(Finding("sync", Severity.WARNING, told, f"see `rowlock sync monitor {name}`"))
+        for limit in found["limits"]:
+            if limit["restsUntil"] is not None:
+                told = f"{name} asked for a rest until {iso(limit['restsUntil'])} (limit {limit['name']})"
+                findings.append(Finding("sync", Severity.WARNING, told, f"see `rowlock sync monitor {name}`"))
         if counts["dead"]:
             told = f"{counts['dead']:,} jobs for {name} failed for good"
             advice = f"see `rowlock dead list --type '{name}.*'`"
@@ -141,7 +137,7 @@ async def _work(app: Rowlock, name: str) -> list[Finding]:
     if not len(app.registry):
         return []
     found = await Desk(app).health()
-    declared = app.engine.queues()
+    declared = {*app.engine.queues(), *(queue for hub in app.integrations.values() for queue in hub.queues)}
     findings = [
         Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")
         for warning in found["warnings"]

@@ -96,7 +96,7 @@ async def checked_queues(app: Rowlock, name: str, queues: Sequence[str]) -> tupl
         raise SettingsError(f"{name} has no handlers: declare some with @app.job(...), or choose another with --app")
     declared = app.engine.queues()
     for queue in queues:
-        if checked_name(queue, "queue") in declared:
+        if checked_name(queue, "queue") in {*declared, *app.engine.unserved}:
             continue
         waiting = (await app.jobs(status="queued", queue=queue, limit=_LOOKED_AT)).jobs
         if not any(app.registry.get(job.type) for job in waiting):

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import orjson
 
 from rowlock.client.wire import Wire
+from rowlock.errors import IntegrationNotFound, OperationNotFound
 from rowlock.jobs.payload import encode
 from rowlock.jobs.registry import checked_name
 from rowlock.shapes import Shape
@@ -27,11 +28,11 @@ class Sync:
 
     async def sync_stats(self, integration: str) -> Shape:
         """How many jobs of an integration wait, run, wait for a retry, are dead, and succeeded in 24 hours."""
-        return dict(await self._wire.get(f"{_SYNC}/{_segment(integration)}/stats"))
+        return dict(await self._wire.get(f"{_SYNC}/{_integration(integration)}/stats"))
 
     async def sync_monitor(self, integration: str) -> Shape:
         """How an integration does: counts, recent failures, mean time, lag, and what is left of its limits."""
-        return dict(await self._wire.get(f"{_SYNC}/{_segment(integration)}/monitor"))
+        return dict(await self._wire.get(f"{_SYNC}/{_integration(integration)}/monitor"))
 
     async def sync_send(
         self,
@@ -44,13 +45,25 @@ class Sync:
         company_id: str | None = None,
     ) -> Shape:
         """Send an operation: its job, and whether this call `created` it."""
-        path = f"{_SYNC}/{_segment(integration)}/{_segment(operation)}"
+        path = f"{_SYNC}/{_integration(integration)}/{_operation(operation)}"
         text = encode({} if payload is None else payload, f"{integration}.{operation}", _PAYLOAD_BYTES_MAX)
         given = {"priority": priority, "delaySeconds": delay_seconds or None, "companyId": company_id}
         body = {"payload": orjson.Fragment(text)} | {name: one for name, one in given.items() if one is not None}
         return dict(await self._wire.post(path, body))
 
 
+def _integration(name: str) -> str:
+    """A name as a part of a path; no integration has a slash in its name, which would lead elsewhere."""
+    if "/" in checked_name(name, "integration"):
+        raise IntegrationNotFound(f"no integration is called {name!r}")
+    return _segment(name)
+
+
+def _operation(name: str) -> str:
+    if "/" in checked_name(name, "operation"):
+        raise OperationNotFound(f"no operation is called {name!r}")
+    return _segment(name)
+
+
 def _segment(name: str) -> str:
-    """A name as a part of a path; dots too, which would lead elsewhere."""
-    return quote(checked_name(name, "integration"), safe="").replace(".", "%2E")
+    return quote(name, safe="").replace(".", "%2E")  # dots would lead elsewhere, too

@@ -39,7 +39,9 @@ class Fleet(Sight):
         now = await app.store.now()
         workers = [worker_shape(w, now, app.settings.visibility_ms) for w in await app.store.workers()]
         failed = await failures(app.store)
-        warnings = _warnings(queues, {q for w in workers if w["alive"] for q in w["queues"]})
+        hubs = [hub for hub in app.integrations.values() if hub.disabled is not None]
+        off = {queue: f"{hub.name} is disabled: {hub.disabled}" for hub in hubs for queue in hub.queues}
+        warnings = _warnings(queues, {q for w in workers if w["alive"] for q in w["queues"]}, off)
         if failed["failedLastHour"] >= app.settings.spike_threshold:
             warnings.append(
                 f"{failed['failedLastHour']:,} attempts failed in the last hour: see `rowlock failures list`"
@@ -75,11 +77,13 @@ class Fleet(Sight):
         return [found[name] for name in sorted(found)]
 
 
-def _warnings(queues: list[QueueRecord], served: set[str]) -> list[str]:
+def _warnings(queues: list[QueueRecord], served: set[str], off: dict[str, str]) -> list[str]:
     warnings = []
     for queue in queues:
         if queue.paused:
             warnings.append(f"queue {queue.name} is paused ({queue.ready:,} jobs are ready)")
+        elif queue.ready and queue.name in off:
+            warnings.append(f"{queue.ready:,} jobs are ready on queue {queue.name}, and {off[queue.name]}")
         elif queue.ready and queue.name not in served:
             warnings.append(f"{queue.ready:,} jobs are ready on queue {queue.name} and no worker serves it")
     return warnings

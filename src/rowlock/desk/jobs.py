@@ -11,6 +11,7 @@ from rowlock.jobs.classify import describe
 from rowlock.jobs.enqueue import Options
 from rowlock.jobs.policy import Unique
 from rowlock.jobs.resilient import run_now
+from rowlock.notice import other_sides
 from rowlock.observe import logs
 from rowlock.shapes import Shape, job_shape
 from rowlock.storage.access import RequestAnswer, RequestState
@@ -96,7 +97,9 @@ class Jobs(Sight):
     async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
         """One job, whole; its secrets only when `raw`."""
         record = await self._found(job_id)
-        return self._shape(record, raw=True) if raw else (await self._shaped([record]))[0]
+        if raw:
+            return job_shape(record, None, other_sides(self._app).get(record.type))
+        return (await self._shaped([record]))[0]
 
     async def jobs(
         self,

@@ -78,14 +78,13 @@ class Sight:
                 return Page(jobs, cursor)
             step = max(1, min(limit, (_PAGE_BYTES - size) * len(jobs) // max(size, 1)))
 
-    def _shape(self, job: JobRecord, *, raw: bool = False) -> Shape:
-        return job_shape(job, None if raw else self._app.redact, other_sides(self._app).get(job.type))
-
     async def _shaped(self, jobs: Sequence[JobRecord]) -> list[Shape]:
         """Their shapes; large ones in a thread: to look for secrets takes long, and others wait for this one."""
 
+        others = other_sides(self._app)
+
         def shapes() -> list[Shape]:
-            return [self._shape(job) for job in jobs]
+            return [job_shape(job, self._app.redact, others.get(job.type)) for job in jobs]
 
         return shapes() if sum(map(size_of, jobs)) < _LARGE_BYTES else await asyncio.to_thread(shapes)
 

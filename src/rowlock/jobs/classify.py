@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from rowlock.errors import BadPayload, Outcome, Permanent, UnknownJobType
+from rowlock.errors import BadPayload, CallRefused, Outcome, Permanent, SyncError, UnknownJobType
 from rowlock.observe.redact import Redactor
 from rowlock.settings import ERROR_LENGTH_MAX, STACK_LENGTH_MAX
 
@@ -16,6 +16,8 @@ _FRAMES_MAX = 50
 
 def is_permanent(error: BaseException, declared: tuple[type[BaseException], ...] = ()) -> bool:
     """Whether trying again cannot help: a bad payload, a missing file, a refused credential, or declared so."""
+    if isinstance(error, SyncError):  # its kind says it; its message may repeat anything
+        return isinstance(error, (CallRefused, *declared))
     return isinstance(error, _PERMANENT + declared) or _status(error) in _DENIED or _MISSING_SCOPES in _message(error)
 
 

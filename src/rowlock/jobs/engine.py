@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rowlock.jobs.enqueue import Enqueuer
@@ -30,6 +30,7 @@ class Engine:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     chores: Sequence[tuple[float, Callable[[], Awaitable[None]]]] = ()  # for the keeper: how often, and what
     warmers: Sequence[Callable[[], Awaitable[None]]] = ()  # what a worker does ahead, so that the first job is quick
+    unserved: Collection[str] = ()  # queues whose jobs could not be done here: no worker serves them unasked
     measures: Measures = field(default_factory=Measures)
 
     @property
@@ -43,8 +44,8 @@ class Engine:
         return Backoff(s.max_attempts, s.backoff_base_seconds, s.backoff_factor, s.backoff_max_seconds)
 
     def queues(self) -> tuple[str, ...]:
-        """Every queue that some handler or profile names, the default one first."""
-        named = {declared.queue for declared in self.registry} | set(self.profiles)
+        """Every queue that some handler or profile names and that can be served, the default one first."""
+        named = ({declared.queue for declared in self.registry} | set(self.profiles)) - set(self.unserved)
         named.discard(self.settings.queue)
         return (self.settings.queue, *sorted(named))
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 # What was refused says so in many words, as a number most often; "row 403" is not one of them.
 _DENIED = re.compile(
-    r"MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
+    r"\bCallRefused\b|MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b"
+    r"|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
     re.IGNORECASE,
 )
 
@@ -49,7 +50,7 @@ def _run_all(other: OtherSide | None) -> list[str]:
     if other is None:
         return []
     types = shlex.quote(f"{other.name}.*")
-    return [f"Or all jobs of {other.name} that failed: rowlock dead retry --type {types}"]
+    return [f"To run all jobs of {other.name} again that failed: rowlock dead retry --type {types}"]
 
 
 def _put_right(reason: str, other: OtherSide | None) -> list[str]:

@@ -221,6 +221,7 @@ class _Group:
             "firstAt": _moment(d.first_at),
             "lastAt": _moment(d.last_at),
             "attempts": d.attempts,
+            "retryCount": max(0, d.attempts - 1),
             "jobIds": list(d.job_ids),
             "lastError": self._error,
             "guidance": self.guidance(),

@@ -35,7 +35,7 @@ class CallVerbs(Protocol):
         """
 
     async def rest_calls(self, key: str, seconds: float) -> None:
-        """No call of this key begins for so long, anywhere; a longer rest that is set already stays."""
+        """No call of this key begins for so long, a year at most, anywhere; a longer rest that is set already stays."""
 
     async def call_budget(self, keys: Sequence[str]) -> list[CallBudget]:
         """How each of these keys stands, in their order; one that was never used is not in use."""

@@ -19,6 +19,7 @@ Marks = dict[str, str]
 EXACT_SECONDS_MAX = 60.0
 EXACT_COUNT_MAX = 1_000
 STEPS = 100
+_YEAR_SECONDS = 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class SyncCounts:
     retrying: int  # waiting after a failed attempt
     dead: int
     completed_24h: int
-    mean_ms: float | None  # of the attempts that ended in 24 hours; None: none did
+    mean_ms: float | None  # of those that succeeded in 24 hours; None: none did
     lag_seconds: float | None  # since the oldest that is ready became so; None: none is
 
 
@@ -63,8 +64,8 @@ def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
     """The limits by key, the order in which they are taken; raises ValueError for what cannot be kept."""
     for limit in limits:
         checked_key(limit.key)
-        if limit.count < 1 or not 0 < limit.seconds < float("inf"):
-            raise ValueError(f"limit {limit.key!r} must allow at least one call in a number of seconds above 0")
+        if limit.count < 1 or not 0 < limit.seconds <= _YEAR_SECONDS:
+            raise ValueError(f"limit {limit.key!r} must allow at least one call in any time of up to a year")
     if len({limit.key for limit in limits}) < len(limits):
         raise ValueError("a call counts once for each of its limits: give each a key of its own")
     return sorted(limits, key=lambda limit: limit.key)
@@ -78,10 +79,10 @@ def checked_key(key: str) -> str:
 
 
 def checked_seconds(seconds: float) -> float:
-    """A time to wait; ValueError unless it is one."""
+    """A time to wait, a year at most; ValueError unless it is one."""
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"{seconds} is no number of seconds")
-    return float(seconds)
+    return min(float(seconds), _YEAR_SECONDS)
 
 
 def ended(permit_id: PermitId) -> ValueError:

@@ -30,6 +30,10 @@ class Watching(ABC):
         """How many jobs of these queues wait after a failed attempt."""
 
     @abstractmethod
+    async def _mean_completed(self, queues: Sequence[str]) -> float | None:
+        """How many ms the jobs of these queues took that succeeded in 24 hours, found by looking at each."""
+
+    @abstractmethod
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
         """The same for the jobs of one company, found by looking at each."""
 
@@ -39,7 +43,6 @@ class Watching(ABC):
         retrying = await self._retrying(queues)
         standing = [queue for queue in await self.queues() if queue.name in queues]
         lately = [one for one in await self.activity(DAY_SECONDS) if one.queue in queues]
-        attempts = sum(one.succeeded + one.failures for one in lately)
         waiting = sum(queue.ready + queue.delayed for queue in standing)
         waits = [queue.oldest_ready_seconds for queue in standing if queue.oldest_ready_seconds is not None]
         return SyncCounts(
@@ -48,9 +51,17 @@ class Watching(ABC):
             retrying=retrying,
             dead=sum(total.failed for total in await self.totals() if total.queue in queues),
             completed_24h=sum(one.succeeded for one in lately),
-            mean_ms=1000 * sum(one.seconds for one in lately) / attempts if attempts else None,
+            mean_ms=await self._mean_ms(queues, lately),
             lag_seconds=max(waits, default=None),
         )
+
+    async def _mean_ms(self, queues: Sequence[str], lately: Sequence[Activity]) -> float | None:
+        succeeded = sum(one.succeeded for one in lately)
+        if not succeeded:
+            return None
+        if any(one.failures or one.cancelled for one in lately):  # the sum of seconds has theirs, too
+            return await self._mean_completed(queues)
+        return 1000 * sum(one.seconds for one in lately) / succeeded
 
 
 def is_failing(job: JobRecord) -> bool:

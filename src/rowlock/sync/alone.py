@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rowlock.storage.calls import CallLimit, PermitId
 
@@ -14,31 +17,64 @@ class Alone:
     """Counts this process's calls as a store counts those of the fleet."""
 
     def __init__(self) -> None:
-        self._calls: dict[PermitId, tuple[Sequence[CallLimit], float]] = {}  # when each is over, by our clock
+        self._taken: dict[PermitId, tuple[Sequence[CallLimit], float]] = {}  # when each is over, by our clock
+        self._windows: defaultdict[CallLimit, _Window] = defaultdict(_Window)
         self._rests: dict[str, float] = {}
 
     async def take_call(self, permit_id: PermitId, limits: Sequence[CallLimit], hold_seconds: float) -> float:
         now = time.monotonic()
-        longest = max(limit.seconds for limit in limits)
-        self._calls = {known: call for known, call in self._calls.items() if call[1] + longest > now}
         wait = max(self._rests.get(limit.key, 0.0) - now for limit in limits)
         for limit in limits:
-            frees = sorted(
-                over_at + limit.seconds
-                for taken, over_at in self._calls.values()
-                if limit in taken and over_at + limit.seconds > now
-            )
-            if len(frees) >= min(limit.count, _CALLS_MAX):
-                wait = max(wait, frees[-limit.count] - now)
+            window = self._windows[limit]
+            for gone in window.pass_by(now, limit.seconds):
+                self._taken.pop(gone, None)
+            wait = max(wait, window.over_at(min(limit.count, _CALLS_MAX)) + limit.seconds - now)
         if wait > 0:
             return wait
-        self._calls[permit_id] = (limits, now + hold_seconds)
+        self._taken[permit_id] = (limits, now + hold_seconds)
+        for limit in limits:
+            self._windows[limit].running[permit_id] = now + hold_seconds
         return 0.0
 
     async def end_call(self, permit_id: PermitId, *, made: bool = True) -> None:
-        found = self._calls.pop(permit_id, None)
-        if found is not None and made:
-            self._calls[permit_id] = (found[0], min(found[1], time.monotonic()))
+        limits, over_at = self._taken.pop(permit_id, ((), 0.0))
+        for limit in limits:
+            self._windows[limit].end(permit_id, over_at, made)
 
     async def rest_calls(self, key: str, seconds: float) -> None:
         self._rests[key] = max(self._rests.get(key, 0.0), time.monotonic() + seconds)
+
+
+class _Window:
+    """The calls that count for one limit: those under way, and those that are over, the first of them first."""
+
+    def __init__(self) -> None:
+        self.running: dict[PermitId, float] = {}
+        self.ended: deque[tuple[float, PermitId]] = deque()
+
+    def pass_by(self, now: float, seconds: float) -> list[PermitId]:
+        """Let time go on; those that do not count any more."""
+        for permit_id in [one for one, over_at in self.running.items() if over_at <= now]:
+            insort(self.ended, (self.running.pop(permit_id), permit_id))
+        gone = []
+        while self.ended and self.ended[0][0] + seconds <= now:
+            gone.append(self.ended.popleft()[1])
+        return gone
+
+    def over_at(self, count: int) -> float:
+        """The end of the call that must have passed by before another may be made; long ago where none must."""
+        place = len(self.ended) + len(self.running) - count
+        if place < 0:
+            return float("-inf")
+        return (
+            self.ended[place][0] if place < len(self.ended) else sorted(self.running.values())[place - len(self.ended)]
+        )
+
+    def end(self, permit_id: PermitId, over_at: float, made: bool) -> None:
+        """It is over, or was never made."""
+        if self.running.pop(permit_id, None) is not None:
+            if made:
+                insort(self.ended, (min(over_at, time.monotonic()), permit_id))
+        elif not made:
+            with suppress(ValueError):
+                self.ended.remove((over_at, permit_id))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-_RATE_WORDS = ("RATELIMIT_EXCEEDED", "RATE_LIMIT")
+# Fields that hold a word of the service's own. Never the message: it repeats what the caller sent.
+_KINDS = ("category", "errorType", "policyName")
+_LIMITED = frozenset({"RATELIMIT_EXCEEDED", "RATE_LIMIT", "RATE_LIMITS"})
+_REFUSED = frozenset({"MISSING_SCOPES"})
 _CATEGORIES = ("category", "errorType", "code", "error")
 _MESSAGES = ("message", "error_description", "detail", "error")
 _REQUEST_IDS = ("x-request-id", "x-hubspot-correlation-id", "x-correlation-id", "request-id")
 _TEXT_LENGTH_MAX = 300
+_WORD_LENGTH_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class Answer:
     @property
     def category(self) -> str | None:
         """What kind of error the body names."""
-        return self._word(_CATEGORIES)
+        found = self._word(_CATEGORIES)
+        return None if found is None else found[:_WORD_LENGTH_MAX]
 
     @property
     def message(self) -> str:
@@ -44,9 +49,17 @@ class Answer:
     def request_id(self) -> str | None:
         """By which the service's own people find this call."""
         if isinstance(self.json, dict) and isinstance(self.json.get("correlationId"), str):
-            return str(self.json["correlationId"])[:100]
+            return str(self.json["correlationId"])[:_WORD_LENGTH_MAX]
         found = next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
-        return None if found is None else found[:100]
+        return None if found is None else found[:_WORD_LENGTH_MAX]
+
+    def cleaned(self, plain: Callable[[str], str]) -> Answer:
+        """The same with what it says in plain: before it is cut, since half a secret is one too."""
+        body = self.json
+        if isinstance(body, dict):
+            body = {name: plain(value) if isinstance(value, str) else value for name, value in body.items()}
+        headers = {name: plain(value) for name, value in self.headers.items()}
+        return Answer(self.status, body, headers, plain(self.text))
 
     def _word(self, names: tuple[str, ...]) -> str | None:
         if not isinstance(self.json, dict):
@@ -56,13 +69,19 @@ class Answer:
 
 def is_refused(answer: Answer) -> bool:
     """Whether the credential, or a scope that it lacks, is the reason: trying again cannot help."""
-    return answer.status in (401, 403) or "MISSING_SCOPES" in (answer.category or "") + answer.message
+    return answer.status in (401, 403) or _is_of(answer, _REFUSED)
 
 
 def wait_of(answer: Answer) -> float | None:
     """None unless it means "too many calls"; else for how long to make none: 0 where it does not say."""
-    limited = answer.status == 429 or any(word in (answer.category or "") + answer.message for word in _RATE_WORDS)
+    limited = answer.status == 429 or _is_of(answer, _LIMITED)
     return retry_after(answer.headers) if limited else None
+
+
+def _is_of(answer: Answer, words: frozenset[str]) -> bool:
+    if not isinstance(answer.json, dict):
+        return False
+    return any(isinstance(word := answer.json.get(name), str) and word in words for name in _KINDS)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

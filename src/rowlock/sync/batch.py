@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock.errors import BadPayload, CallFailed, StoreUnavailable
+from rowlock.errors import BadPayload, CallFailed, Snooze, StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.jobs.job import Job
 from rowlock.storage.call_verbs import CallVerbs
@@ -43,6 +43,11 @@ class Merged:
 
 def merge(subject: str, wishes: Sequence[Wish], marks: Mapping[str, str]) -> Merged:
     """One update from many wishes about one subject: the newest wins, and what was written by newer ones is left."""
+    if len(wishes) == 1 and not marks:
+        (wish,) = wishes
+        return Merged(
+            Update(subject, wish.properties, [wish.job]), dict.fromkeys(wish.properties, wish.job.id), list(wishes)
+        )
     properties: dict[str, Any] = {}
     sources: dict[str, str] = {}
     ordered = sorted(wishes, key=lambda wish: wish.job.id)
@@ -55,24 +60,29 @@ def merge(subject: str, wishes: Sequence[Wish], marks: Mapping[str, str]) -> Mer
 
 
 class Batch:
-    """The jobs of one account that came together."""
+    """The jobs of one account and credential that came together."""
 
-    def __init__(self, operation: Operation, wishes: Sequence[Wish], line: Line, store: CallVerbs | None) -> None:
+    def __init__(
+        self, operation: Operation, wishes: Sequence[Wish], line: Line, token: str | None, store: CallVerbs | None
+    ) -> None:
         self._operation = operation
         self._wishes = wishes
         self._store = store
         self._hold = None if store is None else Hold(store, line.key, uuid7(), line.timeout_seconds)
-        self._calls = Calls([wish.job for wish in wishes], line, self._hold)
+        self._calls = Calls([wish.job for wish in wishes], line, token, self._hold)
         self._more_calls = _MORE_CALLS_MAX
         self._entries: dict[str, Any] = {}  # by job: a result, or an exception
         self._written: dict[str, dict[str, str]] = {}
 
     async def work(self) -> dict[str, Any]:
         """Do them; what became of each, by the id of its job."""
+        stopped: Snooze | None = None
         try:
             marks = await self._held()
             try:
                 await self._write(marks)
+            except StoreUnavailable as error:
+                stopped = away(error)
             finally:
                 lost = [] if self._hold is None else await self._hold.end(self._written)
         except StoreUnavailable as error:
@@ -81,6 +91,8 @@ class Batch:
         for wish in self._wishes:
             if wish.subject in lost:
                 self._entries[wish.job.id] = rewrite()
+            elif stopped is not None:
+                self._entries.setdefault(wish.job.id, stopped)
         return self._entries
 
     async def _held(self) -> dict[str, Mapping[str, str]]:
@@ -100,18 +112,17 @@ class Batch:
             if wish.subject in by_subject:
                 by_subject[wish.subject].append(wish)
         merged = [merge(subject, wishes, marks[subject]) for subject, wishes in by_subject.items()]
-        for one in merged:
-            if not one.sources:
-                self._note(one, SUPERSEDED)
-        refused = await self._send([one for one in merged if one.sources])
-        for one in refused:
+        for one in await self._send(merged):
             # One bad value must not take the others along: each job's on its own, as if they had not met.
             for wish in one.wishes:
-                alone = merge(one.update.subject, [wish], marks[one.update.subject])
-                await self._send([alone])
+                await self._send([merge(wish.subject, [wish], marks[wish.subject])])
 
     async def _send(self, merged: list[Merged]) -> list[Merged]:
         """Have these written, in halves where the service does not take them together; what is to be taken apart."""
+        for one in merged:
+            if not one.sources:
+                self._note(one, SUPERSEDED)
+        merged = [one for one in merged if one.sources]
         if not merged:
             return []
         try:
@@ -128,6 +139,8 @@ class Batch:
                 middle = len(merged) // 2
                 return await self._send(merged[:middle]) + await self._send(merged[middle:])
             entries = [error] * len(merged)
+        except StoreUnavailable:
+            raise
         except Exception as error:
             entries = [error] * len(merged)
         apart = []

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.storage.calls import CallLimit, PermitId
+
+_END_SECONDS = 2.0
 
 
 class Permits(Protocol):
@@ -51,6 +55,7 @@ class Gate:
         self._hold_seconds = hold_seconds
         self._turn = asyncio.Lock()
         self._opens_at = 0.0
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def permit(self, patience_seconds: float) -> Permit:
         """A permit, as soon as there is one; raises Closed when that takes longer than the caller can wait."""
@@ -79,6 +84,20 @@ class Gate:
             return await self._permits.take_call(permit_id, self._limits, self._hold_seconds)
         except BaseException:
             # It may have been taken all the same, and the answer was lost: give it back, or let it run out.
-            ending = asyncio.ensure_future(self._permits.end_call(permit_id, made=False))
-            ending.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.end_later(permit_id, made=False)
             raise
+
+    def end_later(self, permit_id: PermitId, *, made: bool) -> None:
+        """Nobody waits for it; where it cannot be told, the permit runs out by itself."""
+        task = asyncio.create_task(self._end(permit_id, made))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, permit_id: PermitId, made: bool) -> None:
+        with suppress(StoreError):
+            await self._permits.end_call(permit_id, made=made)
+
+    async def close(self) -> None:
+        """Wait for what is to be told, but not for long."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_END_SECONDS)

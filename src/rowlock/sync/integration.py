@@ -91,7 +91,6 @@ class Integration:
             "poll_seconds": poll_seconds,
             "visibility_seconds": visibility_seconds,
             "rescue_delay_seconds": rescue_delay_seconds,
-            "buffer_max": 2 * CLAIM_MAX,  # a claim takes half of it at most
         }
         self._lines = Lines(
             lambda: app.engine,
@@ -227,7 +226,16 @@ class Integration:
     @property
     def profiles(self) -> dict[str, QueueProfile]:
         """How workers treat its queues, unless they are declared otherwise."""
-        return {queue: QueueProfile(queue, **self._profile) for queue in self.queues}
+        batches = {operation.queue: operation.batch or 0 for operation in self.operations.values()}
+        return {
+            # A claim takes half of it at most: twenty jobs, or a batch for each that waits for one.
+            queue: QueueProfile(
+                queue,
+                buffer_max=2 * max(CLAIM_MAX, batches.get(queue, 0) * self._profile["concurrency"]),
+                **self._profile,
+            )
+            for queue in self.queues
+        }
 
     # -- producers ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rowlock.errors import IntegrationNotFound, SettingsError
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.sync.integration import Integration
-from rowlock.sync.wire import load_client
+from rowlock.sync.wire import certificates
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -45,13 +45,18 @@ class Integrations(dict[str, Integration]):
         return {name: profile for hub in self.values() for name, profile in hub.profiles.items()}
 
     @property
+    def unserved(self) -> list[str]:
+        """The queues of those that are disabled: their jobs wait for a worker that can do them."""
+        return [queue for hub in self.values() if hub.disabled is not None for queue in hub.queues]
+
+    @property
     def warmers(self) -> list[Callable[[], Awaitable[None]]]:
         """What a worker does when it starts."""
         return [self._warm] if any(hub.disabled is None for hub in self.values()) else []
 
     async def _warm(self) -> None:
         """Load what the first call would wait for, and have enabled integrations made ready, a little later."""
-        await asyncio.to_thread(load_client)
+        await asyncio.to_thread(certificates)
         for hub in self.values():
             for type_name, delay_seconds in hub.starters if hub.disabled is None else ():
                 unique = Unique.while_active(key=type_name, on_conflict="return_existing")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import CallFailed, CallRefused, CallUncertain, RateLimited, Snooze, StoreError
 from rowlock.observe.metrics import Measures
@@ -17,11 +18,15 @@ from rowlock.sync.hold import Hold
 from rowlock.sync.turns import Turns
 from rowlock.sync.wire import Cut, NotSent, Wire
 
+if TYPE_CHECKING:
+    import httpx
+
 RETRIES = 5
 PATIENCE_SECONDS = 60.0
+RESTS_SECONDS_MAX = 120.0  # of one attempt, all its calls together: or a long storm would run into its deadline
 _REST_SECONDS_MAX = 86_400.0
 _SLACK_SECONDS = 5.0  # from a permit to the call
-_END_SECONDS = 2.0
+_BETWEEN = frozenset({502, 504, *range(520, 528)})  # what stands before a service answers for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,14 @@ class Meaning:
     spent: Callable[[Answer], float | None] | None  # of an answer that says yes: for how long to make no other call
     rest_seconds: tuple[float, float]  # of a limit without a word about it: the first, doubled each time, at most
     advice: str  # what to do when it refuses us
+
+
+@dataclass(slots=True)
+class Caller:
+    """Who makes the calls of one attempt: companies that share an account may have credentials of their own."""
+
+    token: str | None
+    rested_seconds: float = 0.0
 
 
 class Line:
@@ -47,6 +60,7 @@ class Line:
         limits: Mapping[str | None, list[CallLimit]],
         meaning: Meaning,
         timeout_seconds: float,
+        secrets: Sequence[str],
         measures: Measures,
         log: Any,
     ) -> None:
@@ -54,21 +68,21 @@ class Line:
         self.timeout_seconds = timeout_seconds
         self.turns = Turns()
         self._integration = integration
-        self.token: str | None = None
         self._wire = wire
         self._permits = permits
         self._rest_key = limits[None][0].key  # one that every call counts for
         hold_seconds = timeout_seconds + 2 * _SLACK_SECONDS
         self._gates = {group: Gate(permits, mine, hold_seconds) for group, mine in limits.items()}
         self._meaning = meaning
+        self._secrets = secrets  # of the headers that every call carries
         self._measures = measures
         self._log = log
-        self._ending: set[asyncio.Task[None]] = set()
 
     async def call(
         self,
         method: str,
         path: str,
+        caller: Caller,
         *,
         json: Any = None,
         params: Mapping[str, Any] | None = None,
@@ -78,106 +92,109 @@ class Line:
     ) -> Answer:
         """The answer, where it is 2xx or of a status in `accept`.
 
-        What is limited is tried again, after a rest of the whole fleet; all else raises at once.
+        What is limited is tried again, after a rest of the whole fleet, as long as the attempt may rest; all else
+        raises at once.
         """
+        headers = {} if caller.token is None else {"authorization": f"Bearer {caller.token}"}
+        request = self._wire.request(method, path, headers=headers, json=json, params=params)
         rest_seconds = 0.0
         for number in range(RETRIES + 1):
-            answer = await self._once(method, path, json, params, group, hold)
+            answer = await self._once(request, f"{method} {path}", caller, group, hold)
             wait = None if answer.ok else self._meaning.limited(answer)
             if wait is None:
                 if answer.ok and self._meaning.spent and (left := self._meaning.spent(answer) or 0.0) > 0:
-                    await self._rest(left, "its budget is used up")
+                    with suppress(StoreError):  # what was done is done
+                        await self._rest(left, "its budget is used up")
                 if answer.ok or answer.status in accept:
                     return answer
-                raise self._error(method, path, answer)
+                if method != "GET" and answer.status in _BETWEEN and hold is not None:
+                    hold.doubtful = True
+                raise self._error(method, path, answer, caller)
             low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
             await self._rest(rest_seconds, f"{answer.status} {answer.category or ''} {answer.message}".strip())
-        raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {RETRIES + 1} times")
+            caller.rested_seconds += rest_seconds
+            if caller.rested_seconds > RESTS_SECONDS_MAX:
+                break
+        raise RateLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {number + 1} times")
 
     async def _once(
-        self, method: str, path: str, json: Any, params: Mapping[str, Any] | None, group: str | None, hold: Hold | None
+        self, request: httpx.Request, what: str, caller: Caller, group: str | None, hold: Hold | None
     ) -> Answer:
-        permit = await self._permit(group, hold)
-        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
-        ended, made, status = True, True, "none"
+        gate = self._gates.get(group, self._gates[None])
+        permit = await self._permit(gate, group, hold)
+        over, whole, made, status = True, True, True, "none"
         try:
-            answer = await self._wire.send(method, path, headers=headers, json=json, params=params)
+            answer = await self._wire.send(request)
+            if not answer.ok:
+                answer = answer.cleaned(lambda text: self.plain(text, caller))
             status = f"{answer.status // 100}xx" if answer.status != 429 else "429"
         except NotSent as error:
             made = False
-            raise CallFailed(f"{method} {path}: the service cannot be reached: {self._plain(str(error))}") from None
+            raise CallFailed(f"{what}: the service cannot be reached: {self.plain(str(error), caller)}") from None
         except Cut as error:
-            ended = not error.under_way
-            raise CallUncertain(f"{method} {path}: {self._plain(str(error))}; it may have been done") from None
+            over, whole = not error.under_way, False
+            raise CallUncertain(f"{what}: {self.plain(str(error), caller)}; it may have been done") from None
         except asyncio.CancelledError:
-            ended = False  # it may still arrive: the permit runs out by itself
-            raise
-        except BaseException:
-            made = False
+            over = whole = False
             raise
         finally:
-            if ended:
-                self._later(self._permits.end_call(permit.id, made=made))
-            elif hold is not None and method != "GET":
-                hold.doubtful = True
             self._measures.add("sync_call", {"integration": self._integration, "status": status})
-        request = {"method": method, "path": path, "status": answer.status, "request_id": answer.request_id}
-        self._log.debug("sync.call", integration=self._integration, **request)
+            if over:
+                gate.end_later(permit.id, made=made)  # else it may still arrive, and the permit runs out by itself
+            if not whole and hold is not None and request.method != "GET":
+                hold.doubtful = True  # it may still be worked on, and the hold runs out by itself
+        told = {"call": what, "status": answer.status, "request_id": answer.request_id}
+        self._log.debug("sync.call", integration=self._integration, **told)
         return answer
 
-    async def _permit(self, group: str | None, hold: Hold | None) -> Permit:
+    async def _permit(self, gate: Gate, group: str | None, hold: Hold | None) -> Permit:
         """A permit that is fresh, with a hold that lasts."""
-        gate = self._gates.get(group, self._gates[None])
         while True:
             try:
                 permit = await gate.permit(PATIENCE_SECONDS)
             except Closed as closed:
-                if group in self._gates and group is not None:
+                if gate is not self._gates[None]:
                     raise Snooze(closed.seconds, f"no call of the group {group} may be made yet") from None
                 raise RateLimited(self.key, seconds=closed.seconds, reason="out of calls") from None
+            fresh = False
             try:
                 if hold is not None:
                     await hold.last()
-                if permit.fresh(_SLACK_SECONDS):
-                    return permit
-            except BaseException:
-                self._later(self._permits.end_call(permit.id, made=False))
-                raise
-            self._later(self._permits.end_call(permit.id, made=False))
+                fresh = permit.fresh(_SLACK_SECONDS)
+            finally:
+                if not fresh:
+                    gate.end_later(permit.id, made=False)
+            if fresh:
+                return permit
 
     async def _rest(self, seconds: float, reason: str) -> None:
-        self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=self._plain(reason))
+        self._log.warning("sync.rest", account=self.key, seconds=round(seconds, 3), reason=reason)
         self._measures.add("sync_rest", {"integration": self._integration})
         await self._permits.rest_calls(self._rest_key, seconds)
 
-    def _error(self, method: str, path: str, answer: Answer) -> CallFailed | CallRefused:
-        parts = [f"{method} {path}: {answer.status}", answer.category or "", self._plain(answer.message)]
+    def _error(
+        self, method: str, path: str, answer: Answer, caller: Caller
+    ) -> CallFailed | CallRefused | CallUncertain:
+        parts = [f"{method} {path}: {answer.status}", answer.category or "", answer.message]
         text = " ".join(part for part in parts if part)
         if answer.request_id is not None:
             text += f" (request {answer.request_id})"
+        text = self.plain(text, caller)
         if self._meaning.refused(answer):
             return CallRefused(f"{text}; {self._meaning.advice}", answer=answer)
+        if method != "GET" and answer.status in _BETWEEN:
+            return CallUncertain(f"{text}; it may have been done", answer=answer)
         return CallFailed(text, answer=answer)
 
-    def _plain(self, text: str) -> str:
-        """What a service says may repeat what it was told."""
-        return text if not self.token else text.replace(self.token, REDACTED)
-
-    def _later(self, ending: Coroutine[Any, Any, None]) -> None:
-        """The call need not wait for it; where it cannot be told, the permit runs out by itself."""
-        task = asyncio.ensure_future(_quietly(ending))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def plain(self, text: str, caller: Caller) -> str:
+        """Without the credentials: what a service says may repeat what it was told."""
+        for secret in (*self._secrets, caller.token):
+            if secret:
+                text = text.replace(secret, REDACTED)
+        return text
 
     async def close(self) -> None:
         """Wait for what is to be told to the store, but not for long."""
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_END_SECONDS)
-
-
-async def _quietly(ending: Awaitable[None]) -> None:
-    try:
-        await ending
-    except StoreError:
-        return
+        for gate in self._gates.values():
+            await gate.close()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from rowlock.jobs.engine import Engine
 from rowlock.observe import logs
+from rowlock.observe.redact import DEFAULT_WORDS
 from rowlock.sync.allow import Allow, keys_of
 from rowlock.sync.alone import Alone
 from rowlock.sync.line import Line, Meaning
 from rowlock.sync.wire import Wire
 
 _CONNECTIONS_MAX = 100
+_CREDENTIALS = (*DEFAULT_WORDS, "auth", "cookie", "credential")  # in the name of a header
+_SECRET_LENGTH_MIN = 6  # what is shorter would be found in any text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Lines:
         self._address = address
         self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Open] = WeakKeyDictionary()
 
-    def get(self, key: str, token: str | None, leased: bool) -> Line:
+    def get(self, key: str, leased: bool) -> Line:
         """The line of an account in the running event loop; where jobs have no lease, limits are ours to keep."""
         loop = asyncio.get_running_loop()
         here = self._open.get(loop)
@@ -55,7 +58,6 @@ class Lines:
         line = here.lines.get((key, leased))
         if line is None:
             line = here.lines[key, leased] = self._make(here, key, leased)
-        line.token = token  # it may be another since the last time
         return line
 
     def _make(self, here: _Open, key: str, leased: bool) -> Line:
@@ -72,6 +74,7 @@ class Lines:
             limits,
             self._meaning,
             self._address.timeout_seconds,
+            _secrets(self._address.headers),
             engine.measures,
             logs.get(),
         )
@@ -83,6 +86,15 @@ class Lines:
             for line in here.lines.values():
                 await line.close()
             await here.wire.close()
+
+
+def _secrets(headers: Mapping[str, str]) -> list[str]:
+    """The values of credentials among these headers, whole and without the scheme before them, the longest first."""
+    found: set[str] = set()
+    for name, value in headers.items():
+        if any(word in name.lower() for word in _CREDENTIALS):
+            found |= {value, value.partition(" ")[2]}
+    return sorted((one for one in found if len(one) >= _SECRET_LENGTH_MIN), key=len, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ async def monitor(store: Store, hub: Integration, company_id: str | None) -> dic
         "enabled": hub.disabled is None,
         "why": hub.disabled,
         "counts": _counts(counts),
-        "failures": [_failure(job) for job in failures],
+        "failures": [_failure(hub, job) for job in failures],
         "meanProcessingMs": counts.mean_ms,
         "lagSeconds": counts.lag_seconds,
         "limits": [] if company_id is not None else await _limits(store, hub),
@@ -45,11 +45,11 @@ def _counts(counts: Any) -> dict[str, int]:
     }
 
 
-def _failure(job: JobRecord) -> dict[str, Any]:
+def _failure(hub: Integration, job: JobRecord) -> dict[str, Any]:
     waiting = job.status is Status.QUEUED
     return {
         "jobId": job.id,
-        "operation": job.type.partition(".")[2],
+        "operation": job.type.removeprefix(f"{hub.name}."),
         "status": job.status.value,
         "error": job.error,
         "retryCount": max(0, job.attempts - 1) if job.status is Status.FAILED else job.attempts,
@@ -58,8 +58,14 @@ def _failure(job: JobRecord) -> dict[str, Any]:
 
 
 async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
-    """The budget of the account that is used where no company is named."""
-    keys = [limit.key for limit in keys_of(hub.accounts.key(None), hub.limits)]
+    """The budget of the account that is used where no company is named; none where there is no such account."""
+    try:
+        account = hub.accounts.key(None)
+    except Exception:
+        if not hub.accounts.several:
+            raise
+        return []  # the application's function knows companies only
+    keys = [limit.key for limit in keys_of(account, hub.limits)]
     return [
         {
             "name": allow.name,

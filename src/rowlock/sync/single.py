@@ -19,18 +19,20 @@ _AWAY_SECONDS = 5.0
 _REWRITE_SECONDS = 1.0
 
 
-async def work_one(operation: Operation, job: Job, fields: dict[str, Any], line: Line, store: CallVerbs | None) -> Any:
+async def work_one(
+    operation: Operation, job: Job, fields: dict[str, Any], line: Line, token: str | None, store: CallVerbs | None
+) -> Any:
     """Do one job; without a store, as in resilient mode, nothing is held."""
     full = operation.defaults | fields
     subject = operation.subject(full)
     if store is None or subject is None:
-        return await operation.handler(Call(job, line, None, subject), **fields)
+        return await operation.handler(Call(job, line, token, None, subject), **fields)
     try:
         async with line.turns.of(subject, _TURN_SECONDS) as came:
             if not came:
                 raise held_elsewhere(job)
             hold = Hold(store, line.key, f"{job.id}/{job.lease}", line.timeout_seconds)
-            return await _held(operation, Call(job, line, hold, subject), fields, hold, subject)
+            return await _held(operation, Call(job, line, token, hold, subject), fields, hold, subject)
     except StoreUnavailable as error:
         raise away(error) from error
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,7 @@ class Wire:
             | dict(headers),
             timeout=httpx.Timeout(timeout_seconds, connect=connect, pool=connect),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            verify=certificates(),
             follow_redirects=False,
             trust_env=not _loopback(httpx.URL(base_url).host),  # a proxy would look for it on its own machine
         )
@@ -55,10 +58,10 @@ class Wire:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def send(
+    def request(
         self, method: str, path: str, *, headers: Mapping[str, str], json: Any, params: Mapping[str, Any] | None
-    ) -> Answer:
-        """The answer, whatever its status; raises NotSent or Cut."""
+    ) -> httpx.Request:
+        """A request, ready to be sent; raises for what cannot be."""
         sent = {"accept": "application/json", **headers}
         content = None
         if json is not None:
@@ -67,9 +70,12 @@ class Wire:
         if (traceparent := trace.current()) is not None:
             sent["traceparent"] = traceparent
         given = None if params is None else {name: value for name, value in params.items() if value is not None}
-        request = self._client.build_request(
-            method, f"{self._base_url}{checked_path(path)}", headers=sent, content=content, params=given
-        )
+        url = f"{self._base_url}{checked_path(path)}"
+        made: httpx.Request = self._client.build_request(method, url, headers=sent, content=content, params=given)
+        return made
+
+    async def send(self, request: httpx.Request) -> Answer:
+        """The answer, whatever its status; raises NotSent or Cut."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._exchange(request)
@@ -108,6 +114,13 @@ def load_client() -> ModuleType:
     except ImportError:
         raise SettingsError("integrations need the extra `sync`: pip install 'rowlock[sync]'") from None
     return httpx
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Whom to trust: SSL_CERT_FILE or SSL_CERT_DIR where set. Reading them takes a while, so once."""
+    context: ssl.SSLContext = load_client().create_ssl_context()
+    return context
 
 
 def _answer(status: int, headers: dict[str, str], body: bytes) -> Answer:

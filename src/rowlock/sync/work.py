@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import Snooze
@@ -36,31 +37,52 @@ class Work:
                 raise end
             return end
         leased = job._context.leased
-        line = self._line(job.company_id, leased)
-        return await work_one(operation, job, fields, line, self._engine().store if leased else None)
+        line, token = self._line(job.company_id, leased)
+        return await work_one(operation, job, fields, line, token, self._engine().store if leased else None)
 
     async def many(self, operation: Operation, jobs: list[Job]) -> list[Any]:
         """Do jobs that came together; what became of each."""
         if (end := self._without_a_call(operation, jobs)) is not None:
             return [end] * len(jobs)
         entries: dict[str, Any] = {}
-        lines: dict[Line, list[Wish]] = {}
-        leased = jobs[0]._context.leased
+        companies: dict[str | None, list[Wish]] = {}
+        leased, several = jobs[0]._context.leased, self._hub.accounts.several
         for job in jobs:
             try:
-                wish = _wish(operation, job)
-                line = self._line(job.company_id if self._hub.accounts.several else None, leased)
+                companies.setdefault(job.company_id if several else None, []).append(_wish(operation, job))
             except Exception as error:  # of this job alone
                 entries[job.id] = error
+        store = self._engine().store if leased else None
+        parts = self._by_line(companies, leased, entries)
+        # At once: an account that does not answer must not use up the time of the others.
+        told = await asyncio.gather(
+            *(Batch(operation, wishes, line, token, store).work() for (line, token), wishes in parts.items()),
+            return_exceptions=True,
+        )
+        for wishes, ends in zip(parts.values(), told, strict=True):
+            if isinstance(ends, Exception):
+                entries |= {wish.job.id: ends for wish in wishes}
+            elif isinstance(ends, BaseException):
+                raise ends
             else:
-                lines.setdefault(line, []).append(wish)
-        for line, wishes in lines.items():
-            entries |= await Batch(operation, wishes, line, self._engine().store if leased else None).work()
+                entries |= ends
         return [entries[job.id] for job in jobs]
 
-    def _line(self, company_id: str | None, leased: bool) -> Line:
+    def _by_line(
+        self, companies: Mapping[str | None, list[Wish]], leased: bool, entries: dict[str, Any]
+    ) -> dict[tuple[Line, str | None], list[Wish]]:
+        """What goes to one account, with one token, goes together; where a company has none, its jobs fail."""
+        lines: dict[tuple[Line, str | None], list[Wish]] = {}
+        for company_id, wishes in companies.items():
+            try:
+                lines.setdefault(self._line(company_id, leased), []).extend(wishes)
+            except Exception as error:
+                entries |= {wish.job.id: error for wish in wishes}
+        return lines
+
+    def _line(self, company_id: str | None, leased: bool) -> tuple[Line, str | None]:
         accounts = self._hub.accounts
-        return self._lines.get(accounts.key(company_id), accounts.token(company_id), leased)
+        return self._lines.get(accounts.key(company_id), leased), accounts.token(company_id)
 
     def _without_a_call(self, operation: Operation, jobs: Sequence[Job]) -> Any:
         """How the attempt ends where the integration or the operation is off; else None."""

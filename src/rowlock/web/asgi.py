@@ -84,7 +84,7 @@ def _routes(app: Rowlock, hub: Hub) -> FastAPI:
     api.state.hub = hub
     for router in (
         *(probes.router, jobs.posted, jobs.router, imports.posted, uploads.router, imports.router),
-        *(sync.posted, sync.router, fleet.router, events.router, admin.posted, admin.router),
+        *(sync.router, sync.posted, fleet.router, events.router, admin.posted, admin.router),
     ):
         api.router.routes += router.routes
 

@@ -17,7 +17,7 @@ class OperationTold(Told):
     priority: int = Field(description="Of jobs that name none; lower goes first.", examples=[5])
     fields: list[str] = Field(description="Of its payload; none: it takes any.")
     key: str | None = Field(description="While a job of this key waits or runs, sending gives that job.")
-    about: str | None = Field(description="Of jobs about the same, one calls at a time, the oldest first.")
+    about: str | None = Field(description="Of jobs about the same, one calls at a time, in no certain order.")
     batch: int | None = Field(description="So many jobs may go in one call.")
 
 
@@ -74,6 +74,6 @@ class SyncMonitorTold(Told):
     why: str | None
     counts: SyncStatsTold
     failures: list[SyncFailureTold] = Field(description="The 20 most recent.")
-    mean_processing_ms: float | None = Field(description="Of the last 24 hours.")
+    mean_processing_ms: float | None = Field(description="Of jobs that succeeded in the last 24 hours.")
     lag_seconds: float | None = Field(description="How long the oldest job that could run has waited.")
     limits: list[AllowanceTold] = Field(description="None with a company's token: all companies share them.")

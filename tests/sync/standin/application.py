@@ -48,6 +48,11 @@ class Application:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
         body = await _body(receive)
+        if body is None:  # whoever called is gone before it had said all
+            self.calls.append({"method": scope["method"], "path": scope["path"], "arrived": scope.get("arrived", 0.0)})
+            self.windows.arrive(scope.get("arrived") or time.monotonic(), None)
+            self.calls[-1] |= {"status": None, "trouble": "broken_off", "worked": time.monotonic(), "ended": 0.0}
+            return
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         if path.startswith("/_control/"):
             await self._control(scope["method"], path.removeprefix("/_control/"), body, send)
@@ -296,14 +301,17 @@ def overlaps(calls: list[dict[str, Any]]) -> list[list[str]]:
     return found
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body, or None when the rest of it will not come."""
     parts, size = [], 0
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        if message["type"] == "http.disconnect" or not message.get("more_body") or size > BODY_MAX:
+        if not message.get("more_body") or size > BODY_MAX:
             return b"".join(parts)
 
 

@@ -25,6 +25,7 @@ ASSOCIATIONS = {  # the types that HubSpot defines, unlabelled first
     ("notes", "companies"): (190,),
     ("companies", "notes"): (189,),
 }
+VERSIONS_KEPT = 50
 NEEDS = {"contacts": ("email", "firstname", "lastname"), "companies": ("name", "domain"), "deals": ("dealname",)}
 
 
@@ -34,10 +35,14 @@ class Thing:
 
     kind: str
     id: str
-    created: float
     properties: dict[str, str]
+    versions: list[tuple[float, dict[str, str]]] = field(default_factory=list)  # what it was like, and since when
     updated_at: str = field(default_factory=lambda: now())
     created_at: str = field(default_factory=lambda: now())
+
+    def as_of(self, moment: float) -> dict[str, str] | None:
+        """Its properties at that moment; None before it was there."""
+        return next((then for since, then in reversed(self.versions) if since <= moment), None)
 
     def shown(self, names: set[str] | None = None) -> dict[str, Any]:
         all_of_it = {**self.properties, "hs_object_id": self.id, "createdate": self.created_at}
@@ -86,19 +91,19 @@ class Crm:
         return found
 
     def search(self, kind: str, groups: list[dict[str, Any]]) -> list[Thing]:
-        """Things that match all filters of any group; what is new is not found yet."""
-        old = time.monotonic() - self.search_lag_seconds
-        seen = [thing for thing in self.things[kind].values() if thing.created <= old]
-        if not groups:
-            return seen
-        return [thing for thing in seen if any(self._matches(thing, group) for group in groups)]
+        """Things that match all filters of any group, as they were a while ago: the index lags behind."""
+        moment = time.monotonic() - self.search_lag_seconds
+        seen = [(thing, then) for thing in self.things[kind].values() if (then := thing.as_of(moment)) is not None]
+        return [
+            thing for thing, then in seen if not groups or any(self._matches(kind, then, group) for group in groups)
+        ]
 
-    def _matches(self, thing: Thing, group: dict[str, Any]) -> bool:
+    def _matches(self, kind: str, properties: dict[str, str], group: dict[str, Any]) -> bool:
         for each in group["filters"]:
             name, operator = each["propertyName"], each["operator"]
-            if name not in self.schema(thing.kind).properties:
+            if name not in self.schema(kind).properties:
                 raise malformed(f"There was a problem with the request: no property {name}")
-            has = thing.properties.get(name, "")
+            has = properties.get(name, "")
             wanted = [str(value).lower() for value in each.get("values", [each.get("value", "")])]
             match operator:
                 case "EQ" | "IN":
@@ -128,7 +133,7 @@ class Crm:
     def create(self, kind: str, properties: dict[str, str]) -> Thing:
         self.check_new(kind, properties)
         self._last_id += 1
-        made = Thing(kind, str(self._last_id), time.monotonic(), {})
+        made = Thing(kind, str(self._last_id), {})
         self.things[kind][made.id] = made
         self._put(made, properties)
         self.changes.append([time.monotonic(), "created", kind, made.id, properties])
@@ -168,6 +173,7 @@ class Crm:
                 thing.properties[name] = value
             else:
                 thing.properties.pop(name, None)
+        thing.versions = [*thing.versions[-VERSIONS_KEPT:], (time.monotonic(), dict(thing.properties))]
         thing.updated_at = now()
 
     def types_between(self, kind: str, other: str) -> tuple[int, ...]:

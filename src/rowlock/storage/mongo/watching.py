@@ -9,7 +9,7 @@ from typing import Any
 from rowlock.storage import watching
 from rowlock.storage.calls import SyncCounts
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, JOBS, READY
+from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY
 from rowlock.storage.mongo.failures import FAILURES
 from rowlock.storage.mongo.listing import records
 from rowlock.storage.mongo.moments import after
@@ -18,6 +18,7 @@ from rowlock.storage.records import JobId, JobRecord, Status
 from rowlock.storage.watching import DAY_SECONDS, FAILURES_LOOKED_AT, is_failing
 
 READ_AT_ONCE = 100
+_TOOK = {"$subtract": ["$finishedAt", "$startedAt"]}
 _EVER = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 
 
@@ -35,6 +36,22 @@ class Watching(watching.Watching, Worked):
             "attempts": {"$gt": 0},
         }
         return await self._plain(lambda scope: scope[JOBS].count_documents(again, hint="again"))
+
+    async def _mean_completed(self, queues: Sequence[str]) -> float | None:
+        async def mean(scope: Scope) -> float | None:
+            lately = {"$gt": after(await scope.now(), -DAY_SECONDS)}
+            mine = {
+                "status": Status.SUCCEEDED.value,
+                "state": FINISHED,
+                "updatedAt": lately,  # when it ended, too: the index of what was over when
+                "finishedAt": lately,
+                "queue": {"$in": list(queues)},
+            }
+            steps: list[Document] = [{"$match": mine}, {"$group": {"_id": None, "ms": {"$avg": _TOOK}}}]
+            found = await (await scope[JOBS].aggregate(steps)).to_list()
+            return found[0]["ms"] if found else None
+
+        return await self._plain(mean)
 
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
         async def count(scope: Scope) -> SyncCounts:
@@ -61,7 +78,7 @@ def _standing(now: datetime) -> Document:
     def is_now(status: Status) -> Document:
         return {"$eq": ["$status", status.value]}
 
-    lately = {"$gt": ["$finishedAt", after(now, -DAY_SECONDS)]}
+    completed = [is_now(Status.SUCCEEDED), {"$gt": ["$finishedAt", after(now, -DAY_SECONDS)]}]
     tried = {"$gt": ["$attempts", 0]}
     due = {"$and": [is_now(Status.QUEUED), {"$lte": ["$availableAt", now]}]}
     return {
@@ -69,8 +86,8 @@ def _standing(now: datetime) -> Document:
         "processing": number(is_now(Status.PROCESSING)),
         "retrying": number(is_now(Status.QUEUED), tried),
         "dead": number(is_now(Status.FAILED)),
-        "completed_24h": number(is_now(Status.SUCCEEDED), lately),
-        "mean_ms": {"$avg": {"$cond": [lately, {"$subtract": ["$finishedAt", "$startedAt"]}, None]}},
+        "completed_24h": number(*completed),
+        "mean_ms": {"$avg": {"$cond": [{"$and": completed}, _TOOK, None]}},
         "since": {"$min": {"$cond": [due, "$availableAt", None]}},
     }
 

@@ -188,7 +188,10 @@ class Connections:
 
 
 _TIMEOUTS = dict.fromkeys(
-    ("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake", "take_call", "end_call"),
+    (
+        *("claim", "settle", "beat", "held", "glance", "progress", "any_expired", "wake"),
+        *("take_call", "end_call", "rest_calls", "hold_subjects", "mark_subjects", "free_subjects"),
+    ),
     BUSY_SECONDS,
 )
 

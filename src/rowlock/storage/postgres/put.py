@@ -1,7 +1,7 @@
 """Staged rows into their table: what is there already falls away, what is new is inserted, the rest updated.
 
     insert   those whose key is not there, by key
-    drop     staged rows that the table has exactly so; before the others where most are
+    forget   staged rows that the table has exactly so; before the others where most are
     update   those that differ, locked by key beforehand
 
 All loads insert before they update, and do each by key: so none can wait for another that waits for it. Where the table
@@ -77,18 +77,23 @@ class Put:
 
     async def all(self, refusals: Refusals) -> Loaded:
         """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
-        stage, before = self._stage, len(refusals.rows)
+        whole, before = self._stage, len(refusals.rows)
         insert, update = Part(self._find_existing, self._insertion), Part(self._hold, self._update)
         async with self._looking_up():
             known = self.updates and await self._mostly_there()
-            left = stage.rows - (await self._drop_unchanged() if known else 0)
-            inserted = await self._tried(insert, 0, stage.span, refusals) if left else 0
+            if known:
+                await self._forget_unchanged("TRUE")
+            left = self._stage.rows
+            inserted = await self._tried(insert, 0, whole.span, refusals) if left else 0
             left -= inserted + len(refusals.rows) - before
             if left and self.updates and not known:
-                left -= await self._drop_unchanged("s.old")
+                await self._forget_unchanged("s.old")
+                left = self._stage.rows
             changes = left and self.updates and self.differs
-            updated = await self._tried(update, 0, stage.span, refusals) if changes else 0
-        unchanged = stage.rows - inserted - updated - (len(refusals.rows) - before)
+            updated = await self._tried(update, 0, whole.span, refusals) if changes else 0
+        if self._stage is not whole:
+            await self._stage.drop()
+        unchanged = whole.rows - inserted - updated - (len(refusals.rows) - before)
         return Loaded(inserted, updated, unchanged, refusals.in_order())
 
     async def _mostly_there(self) -> bool:
@@ -203,9 +208,10 @@ class Put:
         )
         return [row[0] for row in rows]
 
-    async def _drop_unchanged(self, where: str = "TRUE") -> int:
-        same = f"{self.same_key} AND {where} AND NOT ({self._differs})"
-        return await self._run(f"DELETE FROM {self._stage.sql} s USING {self._shape.sql} t WHERE {same}")  # noqa: S608
+    async def _forget_unchanged(self, where: str) -> None:
+        """Go on with the rows that the table does not have exactly so: to copy few is less than to delete many."""
+        same = f"SELECT FROM {self._shape.sql} t WHERE {self.same_key} AND NOT ({self._differs})"
+        self._stage = await self._stage.only(f"{where} AND NOT EXISTS ({same})")
 
     async def _hold(self, where: str) -> list[Refused]:
         """Lock the rows that are to be updated, by key."""

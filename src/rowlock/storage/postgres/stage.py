@@ -10,6 +10,7 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from copy import copy as copied
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,18 @@ class Stage:
         )
         await self._connection.execute(_SET_ZONE_AND_FORM, *before)
         self.span = self.rows = int(done.split()[-1])
+
+    async def only(self, condition: str) -> Stage:
+        """Another stage, with those of the rows `s` for which this holds."""
+        rest = copied(self)
+        rest.table = f"rowlock_stage_{next(_numbers)}"
+        rest.sql, rest._indexed = f"pg_temp.{quoted(rest.table)}", False
+        done = await self._connection.execute(
+            f"CREATE TEMP TABLE {quoted(rest.table)} ON COMMIT DROP AS SELECT s.* FROM {self.sql} s WHERE {condition}",  # noqa: S608 - quoted
+            timeout=LOAD_SECONDS,
+        )
+        rest.rows = int(done.split()[-1])
+        return rest
 
     async def _copy(
         self, frame: pl.DataFrame, again: bool = False

@@ -35,6 +35,10 @@ class Watching(watching.Watching):
     async def _retrying(self, queues: Sequence[str]) -> int:
         return int(await self._connections.value("retrying", list(queues)))
 
+    async def _mean_completed(self, queues: Sequence[str]) -> float | None:
+        mean: float | None = await self._connections.value("mean_completed", list(queues), self._now)
+        return mean
+
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
         (row,) = await self._connections.fetch("counts_of_company", list(queues), company_id, self._now)
         return SyncCounts(*row)

@@ -29,6 +29,14 @@ class Watching(watching.Watching, Worked):
             lambda connection, now: int(value(connection, "retrying", {"queues": json_text(list(queues))}))
         )
 
+    async def _mean_completed(self, queues: Sequence[str]) -> float | None:
+        def mean(connection: apsw.Connection, now: int) -> float | None:
+            asked = {"queues": json_text(list(queues)), "since": now - duration_micros(DAY_SECONDS)}
+            found: float | None = value(connection, "mean_completed", asked)
+            return found
+
+        return await self._read(mean)
+
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
         asked = {"queues": json_text(list(queues)), "company_id": company_id}
         (row,) = await self._read(

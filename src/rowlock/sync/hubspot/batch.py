@@ -1,13 +1,14 @@
 """Batches: up to 100 records in a call, each settled on its own.
 
 HubSpot answers 200 when all is done, 207 with an error per record that is not, and 400 when it has done nothing since
-one of them is bad: then the halves are sent, so that whoever is good gets through.
+one of them is bad: then the halves are sent, so that whoever is good gets through. Where both are refused in the same
+words, for a property that all of them have, the fault is everybody's, and no more is sent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rowlock.errors import CallFailed, CallRefused, CallUncertain, Outcome, SyncError
@@ -31,31 +32,44 @@ async def upsert(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert])
     """
     entries: list[Entry] = []
     for start in range(0, len(wanted), BATCH_MAX):
-        entries += await _part(calls, kind, unique, wanted[start : start + BATCH_MAX])
+        part = wanted[start : start + BATCH_MAX]
+        entries += await _apart(calls, kind, unique, part, await _send(calls, kind, unique, part))
     return entries
 
 
-async def _part(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+async def _send(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry] | CallFailed:
+    """What became of each; or the refusal of all, nothing having been done."""
     inputs = [
         {"id": one.key, "idProperty": unique, "properties": dict(one.properties), "objectWriteTraceId": str(number)}
         for number, one in enumerate(wanted)
     ]
     try:
         answer = await calls.post(paths.objects(kind, "batch", "upsert"), json={"inputs": inputs})
-        return entries_of(answer, kind, unique, wanted)
+        return entries_of(answer, kind, unique, wanted, calls.plain)
     except CallFailed as error:
-        if error.status not in _REFUSALS or len(wanted) == 1 or _concerns_all(error, wanted):
-            return [error] * len(wanted)
+        return error if error.status in _REFUSALS else [error] * len(wanted)
     except (SyncError, Outcome) as error:
         return [error] * len(wanted)
+
+
+async def _apart(
+    calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert], told: list[Entry] | CallFailed
+) -> list[Entry]:
+    """What became of each, those that were refused together having been sent in halves."""
+    if not isinstance(told, CallFailed):
+        return told
+    if len(wanted) == 1 or _concerns_all(told, wanted):
+        return [told] * len(wanted)
     middle = len(wanted) // 2
-    return [
-        *await _part(calls, kind, unique, wanted[:middle]),
-        *await _part(calls, kind, unique, wanted[middle:]),
-    ]
+    halves = [(half, await _send(calls, kind, unique, half)) for half in (wanted[:middle], wanted[middle:])]
+    if all(_same(told, answer) for _, answer in halves) and _names_what_all_have(told, wanted):
+        return [told] * len(wanted)
+    return [entry for half, answer in halves for entry in await _apart(calls, kind, unique, half, answer)]
 
 
-def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
+def entries_of(
+    answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert], plain: Callable[[str], str] = str
+) -> list[Entry]:
     """What an answer to a batch says of each of its records."""
     what = f"an upsert of {kind}"
     found: dict[int, Entry] = {}
@@ -73,7 +87,7 @@ def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert])
     errors = answer.json.get("errors") or []
     unclaimed: Entry = CallUncertain(f"HubSpot's answer to {what} does not say what became of this one")
     for item in errors:
-        error = _error(item, answer)
+        error = _error(item, answer, plain)
         numbers = _blamed(item, places)
         for number in numbers:
             found.setdefault(number, error)
@@ -85,11 +99,11 @@ def entries_of(answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert])
     return [found.get(number, unclaimed) for number in range(len(wanted))]
 
 
-def _error(item: Any, answer: Answer) -> SyncError:
+def _error(item: Any, answer: Answer, plain: Callable[[str], str]) -> SyncError:
     category = item.get("category") if isinstance(item, Mapping) else None
-    about = Answer(_STATUSES.get(str(category), 400), item, answer.headers)
+    about = Answer(_STATUSES.get(str(category), 400), item, answer.headers).cleaned(plain)
     kind = CallRefused if is_refused(about) else CallFailed
-    return kind(f"{category or 'error'}: {about.message or 'HubSpot does not say why'}", answer=about)
+    return kind(f"{about.category or 'error'}: {about.message or 'HubSpot does not say why'}", answer=about)
 
 
 def _blamed(item: Any, places: Mapping[str, int]) -> list[int]:
@@ -118,3 +132,18 @@ def _concerns_all(error: CallFailed, wanted: Sequence[Upsert]) -> bool:
     """Whether halves would fail alike: what is wrong is not one of the records, but a property that all of them use."""
     missing = _MISSING.search(str(error))
     return "non-unique" in str(error) or (missing is not None and all(missing[1] in one.properties for one in wanted))
+
+
+def _same(refusal: CallFailed, told: list[Entry] | CallFailed) -> bool:
+    return isinstance(told, CallFailed) and told.answer.message == refusal.answer.message
+
+
+def _names_what_all_have(refusal: CallFailed, wanted: Sequence[Upsert]) -> bool:
+    """Whether it is about a property that all of them write; where it shows a value, about one that is everybody's."""
+    body = refusal.answer.json
+    text = f"{refusal.answer.message} {body.get('errors') if isinstance(body, Mapping) else ''}"
+    if any(one.key in text for one in wanted):
+        return False
+    shown = [{item for item in one.properties.items() if item[1] and item[1] in text} for one in wanted]
+    names = set.intersection(*(set(one.properties) for one in wanted))
+    return all(each == shown[0] for each in shown) and any(re.search(rf"\b{name}\b", text) for name in names)

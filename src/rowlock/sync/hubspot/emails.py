@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-EMAIL_LENGTH_MAX = 180  # the key of a job about it has to fit into 200
+EMAIL_LENGTH_MAX = 180  # a key of 200 has room for 20 more; one that says more besides is refused when it is sent
 
 
 def normal_email(address: str) -> str:

@@ -2,6 +2,12 @@
 SELECT (SELECT count(*) FROM rowlock.ready WHERE updated_at IS NOT NULL AND attempt > 0 AND queue = ANY ($1::text[]))
        + (SELECT count(*) FROM rowlock.delayed WHERE attempt > 0 AND queue = ANY ($1::text[]))
 
+-- name: mean_completed
+SELECT (avg(extract(epoch FROM f.finished_at - f.started_at)) * 1000)::double precision
+FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
+WHERE f.status = 1 AND f.finished_at > coalesce($2::timestamptz, clock_timestamp()) - interval '1 day'
+  AND j.queue = ANY ($1::text[])
+
 -- name: counts_of_company
 WITH clock AS (
     SELECT coalesce($3::timestamptz, clock_timestamp()) AS now OFFSET 0
@@ -14,7 +20,7 @@ WITH clock AS (
     SELECT count(*) FILTER (WHERE m.status = 2) AS dead,
            count(*) FILTER (WHERE m.status = 1 AND m.finished_at > c.now - interval '1 day') AS completed,
            avg(extract(epoch FROM m.finished_at - m.started_at) * 1000)
-               FILTER (WHERE m.finished_at > c.now - interval '1 day')::double precision AS mean
+               FILTER (WHERE m.status = 1 AND m.finished_at > c.now - interval '1 day')::double precision AS mean
     FROM mine m, clock c
 ), alive AS (
     SELECT count(*) FILTER (WHERE a.status = 'queued' AND a.attempts = 0) AS pending,

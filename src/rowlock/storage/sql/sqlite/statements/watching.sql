@@ -4,11 +4,15 @@ SELECT (SELECT count(*) FROM ready
         WHERE queued_at IS NOT NULL AND attempt > 0 AND +queue IN (SELECT value FROM json_each(:queues)))
     + (SELECT count(*) FROM delayed WHERE attempt > 0 AND queue IN (SELECT value FROM json_each(:queues)))
 
+-- name: mean_completed
+SELECT avg((f.finished_at - f.started_at) / 1e3) FROM finished f CROSS JOIN jobs j ON j.seq = f.seq
+WHERE f.outcome = 1 AND f.finished_at > :since AND j.queue IN (SELECT value FROM json_each(:queues))
+
 -- name: counts_of_company
 SELECT count(*) FILTER (WHERE status = 'queued' AND attempts = 0), count(*) FILTER (WHERE status = 'processing'),
     count(*) FILTER (WHERE status = 'queued' AND attempts > 0), count(*) FILTER (WHERE status = 'failed'),
     count(*) FILTER (WHERE status = 'succeeded' AND finished_at > :since),
-    avg((finished_at - started_at) / 1e3) FILTER (WHERE finished_at > :since),
+    avg((finished_at - started_at) / 1e3) FILTER (WHERE status = 'succeeded' AND finished_at > :since),
     (:now - min(available_at) FILTER (WHERE status = 'queued' AND available_at <= :now)) / 1e6
 FROM job_records
 WHERE company_id = :company_id AND queue IN (SELECT value FROM json_each(:queues))

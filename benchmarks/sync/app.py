@@ -1,0 +1,20 @@
+"""The application whose workers are measured: the back office's operations, with a limit that is reached soon."""
+
+from __future__ import annotations
+
+from backoffice import hubspot
+from rowlock import Allow, Rowlock
+from rowlock.settings import Settings
+
+CALLS, SECONDS = 20, 2.0
+
+
+def application(settings: Settings | None = None) -> Rowlock:
+    """HubSpot with few calls in a short time, so that a run of seconds has many windows."""
+    made = Rowlock(settings=settings)
+    limits = [Allow(CALLS, per_seconds=SECONDS), Allow(250_000, per_seconds=86_400), Allow(4, group="search")]
+    hubspot.declare(made, limits=limits)
+    return made
+
+
+app = application()

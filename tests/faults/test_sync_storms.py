@@ -1,0 +1,66 @@
+"""A storm of 429: the fleet rests as one, and nobody pays with an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from faults.databases import Database
+from faults.processes import Fleet
+from faults.syncing import Syncing, judge
+from faults.until import until
+from sync.standin import StandIn
+
+REST_SECONDS = 1
+SLACK_SECONDS = 0.5  # a call that was allowed before the rest may arrive a little later
+_LONG = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        pytest.param("429_after", 2.5, id="short"),
+        pytest.param("429_after", 60.0, id="long", marks=_LONG),
+        pytest.param("429", 60.0, id="without a word, long", marks=_LONG),
+    ],
+)
+def test_a_storm_lets_the_whole_fleet_rest_and_costs_no_attempt(
+    postgres_database: Database,
+    fleet: Fleet,
+    standin: StandIn,
+    figure: Callable[[str], None],
+    kind: str,
+    seconds: float,
+) -> None:
+    with Syncing(postgres_database, standin) as syncing:
+        trees = [syncing.worker(fleet), syncing.worker(fleet)]
+        told = {"latency_seconds": (0.0, 0.05), "retry_after_seconds": REST_SECONDS}
+        standin.trouble(scripts=[{"kind": kind, "skip": 10}], **told)
+        put_some(syncing, 12)
+        until(lambda: kind in standin.judgement()["trouble"], 30, trees[0].tail)
+        standin.trouble(storms=[{"kind": kind, "seconds": seconds}], **told)
+        until(syncing.succeeded, seconds + 60, trees[0].tail)
+        attempts = {job.attempts for job in syncing.jobs().values()}
+    judged = judge(standin)
+    calls = standin.journal()
+    refusals = [call["ended"] for call in calls if call["trouble"] == kind]
+    figure(f"storm of {kind}, {seconds:g} s: {len(refusals)} calls refused, {judged['calls']} in all")
+    assert attempts == {1}
+    if kind == "429_after":  # so long nobody calls, in either process
+        early = [
+            call["arrived"]
+            for call in calls
+            if any(ended + SLACK_SECONDS < call["arrived"] < ended + REST_SECONDS for ended in refusals)
+        ]
+        assert early == []
+    assert len({event["pid"] for tree in trees for event in tree.events("job.succeeded")}) == 2
+    assert len(refusals) <= 12 + 4 * seconds  # not everyone finds out alone, again and again
+
+
+def put_some(syncing: Syncing, number: int) -> None:
+    for index in range(number):
+        email = f"m{index}@x.org"
+        syncing.put("create_contact", {"email": email, "firstName": "Ann"})
+        syncing.put("sync_payment", {"email": email, "paymentIntentId": f"pi_{index}", "amount": 100})
+        syncing.put("update_contact", {"email": email, "properties": {"city": "Bern"}})
