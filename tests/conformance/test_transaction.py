@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -25,7 +26,9 @@ from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7
 from rowlock.storage.base import Store
-from rowlock.storage.records import OnConflict, Outcome, Receipt, Settlement, Status
+from rowlock.storage.records import OnConflict, Outcome, Progress, Receipt, Settlement, Status
+
+REPORT_SECONDS = 0.3
 
 
 class Interrupted(Exception):
@@ -40,6 +43,18 @@ async def ledger(rig: Rig, store: Store) -> None:
 async def lines(rig: Rig, store: Store) -> list[str]:
     async with store.transaction() as transaction:
         return await rig.read_ledger(transaction)
+
+
+async def test_what_a_job_reports_meanwhile_does_not_undo_it(rig: Rig, store: Store, other: Store) -> None:
+    claimed = await put_and_take(store)
+    async with store.transaction() as transaction:
+        await rig.write_ledger(transaction, "paid")
+        report = asyncio.create_task(other.progress(ANN, [Progress(claimed.id, claimed.lease, 50, "half")]))
+        await asyncio.wait({report}, timeout=REPORT_SECONDS)  # where one writer waits for another, it comes after it
+        assert await transaction.settle(ANN, end(claimed)) is True
+    await report
+    assert await status(store, claimed.id) == Status.SUCCEEDED
+    assert await lines(rig, store) == ["paid"]
 
 
 async def test_writes_and_the_end_of_the_job_commit_together(rig: Rig, store: Store, other: Store) -> None:

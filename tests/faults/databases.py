@@ -280,16 +280,20 @@ class MongoDatabase(Database):
 
     def records(self, status: str | None = None) -> dict[str, Record]:
         where = {} if status is None else {"status": status}
-        return {found["_id"]: self._record(found) for found in self.jobs.find(where)}
+        reports = {(found["_id"], found["lease"]): found["message"] for found in self.data["rowlock_progress"].find()}
+        return {
+            found["_id"]: self._record(found, reports.get((found["_id"], found["lease"])))
+            for found in self.jobs.find(where)
+        }
 
-    def _record(self, found: dict[str, Any]) -> Record:
+    def _record(self, found: dict[str, Any], message: str | None) -> Record:
         result, payload = (found.get(f"{name}Text", found.get(name)) for name in ("result", "payload"))
         return Record(
             *(found[name] for name in ("_id", "type", "status", "attempts", "deaths", "lease")),
             result=result,
             error=found.get("error"),
             payload=payload if isinstance(payload, str) else json.dumps(payload),
-            message=found.get("message"),
+            message=message,
             unique_key=found.get("uniqueKey"),
         )
 

@@ -9,6 +9,7 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import MILLISECOND, floor
+from rowlock.storage.mongo.progress import WITH_REPORT
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, Status
 
@@ -17,6 +18,7 @@ INDEXES: tuple[Index, ...] = (
     Index(JOBS, "again", (("queuedAt", 1), ("seq", 1)), where={"queuedAt": {"$exists": True}}),
 )
 
+_IN_ORDER = [("updatedAt", 1), ("seq", 1)]
 _WAITING = {"$in": [READY, DELAYED]}
 _FINAL = [status.value for status in Status if status.final]
 _SHOWN = dict.fromkeys(
@@ -41,23 +43,38 @@ async def _changes(scope: Scope, since: datetime, limit: int) -> Changes:
         first += MILLISECOND  # the first moment that MongoDB knows which is not before it
     now = await scope.now()
     jobs: dict[JobId, Document] = {}
-    for where, order in _places(first):
+    # In the order of a job's life: without a transaction one that moves on meanwhile is met again, not missed.
+    for where, order in _waiting(first):
         some = scope[JOBS].find(where, _SHOWN, session=scope.session)
         jobs |= {job["_id"]: job for job in await some.sort(order).limit(limit + 1).to_list()}
+    jobs |= {job["_id"]: job for job in await _running(scope, first, limit + 1)}
+    over = {"status": {"$in": _FINAL}, "state": FINISHED, "updatedAt": {"$gte": first}}
+    ended = scope[JOBS].find(over, _SHOWN, session=scope.session).sort(_IN_ORDER).limit(limit + 1)
+    jobs |= {job["_id"]: job for job in await ended.to_list()}
     found = sorted(jobs.values(), key=lambda job: (job["updatedAt"], job["seq"]))
     return Changes([_change(job) for job in found[:limit]], len(found) > limit, now)
 
 
-def _places(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
-    """Where a job that changed can be, and the order in which it did, as the index of each place has it."""
+def _waiting(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
+    """Where a job that waits can be, and the order in which those there changed, as the index of each place has it."""
     lately = {"$gte": since}
-    # In the order of a job's life: without a transaction one that moves on meanwhile is met again, not missed.
     return [
         ({"createdAt": lately, "state": _WAITING, "queuedAt": None}, [("createdAt", 1), ("seq", 1)]),
         ({"queuedAt": lately, "state": _WAITING}, [("queuedAt", 1), ("seq", 1)]),
-        ({"owner": {"$gt": ""}, "state": RUNNING, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
-        ({"status": {"$in": _FINAL}, "state": FINISHED, "updatedAt": lately}, [("updatedAt", 1), ("seq", 1)]),
     ]
+
+
+async def _running(scope: Scope, since: datetime, limit: int) -> list[Document]:
+    """Running jobs that were claimed or have reported since then."""
+    steps: list[Document] = [
+        {"$match": {"owner": {"$gt": ""}, "state": RUNNING}},
+        *WITH_REPORT,
+        {"$match": {"updatedAt": {"$gte": since}}},
+        {"$sort": dict(_IN_ORDER)},
+        {"$limit": limit},
+        {"$project": _SHOWN},
+    ]
+    return await (await scope[JOBS].aggregate(steps, session=scope.session, hint="running")).to_list()
 
 
 def _change(job: Document) -> JobChange:

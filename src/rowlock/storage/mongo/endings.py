@@ -20,7 +20,7 @@ SEEN = dict.fromkeys(
     ),
     1,
 )  # fmt: skip
-RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "progress", "message", "cancelRequested"), "")
+RUNNING_ONLY = dict.fromkeys(("owner", "claim", "lockedAt", "cancelRequested"), "")
 
 _OWN = {"result", "error"}
 

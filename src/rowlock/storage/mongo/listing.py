@@ -12,6 +12,7 @@ from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, FINISHED, JOBS, READY, RUNNING, job_record
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.progress import with_reports
 from rowlock.storage.mongo.tally import queues_known
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
@@ -80,13 +81,13 @@ def look_at(scope: Scope, where: JobFilter, asked: Document, shown: Document | N
 
 
 async def records(scope: Scope, found: list[Document]) -> list[JobRecord]:
-    """Whole documents as records; those of running jobs need to know when their workers were seen last."""
+    """Whole documents as records; those of running jobs with what they report, and when their workers were seen."""
     owners = list({job["owner"] for job in found if job["state"] == RUNNING})
     seen: dict[str, datetime] = {}
     if owners:
         workers = scope[WORKERS].find({"_id": {"$in": owners}}, {"seenAt": 1}, session=scope.session)
         seen = {worker["_id"]: worker["seenAt"] async for worker in workers}
-    return [job_record(job, seen.get(job.get("owner", ""))) for job in found]
+    return [job_record(job, seen.get(job.get("owner", ""))) for job in await with_reports(scope, found)]
 
 
 async def matching(scope: Scope, where: JobFilter) -> Document:

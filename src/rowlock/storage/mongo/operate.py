@@ -7,6 +7,7 @@ from datetime import datetime
 from pymongo import ReplaceOne
 
 from rowlock.ids import is_uuid
+from rowlock.storage.mongo import progress
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, READY
@@ -160,6 +161,7 @@ async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
         ids = [job["_id"] for job in jobs]
         over = {"_id": {"$in": ids}, "state": FINISHED}
         await scope[JOBS].delete_many(over, hint=BY_ID, session=scope.session)
+        await progress.forget(scope, ids)
         await gone(jobs).write(scope, now)
 
 

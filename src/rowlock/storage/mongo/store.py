@@ -37,6 +37,7 @@ from rowlock.storage.mongo.listing import Listing
 from rowlock.storage.mongo.locks import Locks
 from rowlock.storage.mongo.notes import ring
 from rowlock.storage.mongo.operate import Operators
+from rowlock.storage.mongo.progress import Progressing
 from rowlock.storage.mongo.retain import Retention
 from rowlock.storage.mongo.schedules import Schedules
 from rowlock.storage.mongo.settle import Settling
@@ -53,6 +54,7 @@ class MongoStore(
     Claiming,
     Settling,
     Working,
+    Progressing,
     Limiting,
     Operators,
     Listing,

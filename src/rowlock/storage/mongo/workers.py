@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pymongo import UpdateOne
 
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Scope
-from rowlock.storage.mongo.documents import BY_ID, JOBS, RUNNING, storable
+from rowlock.storage.mongo.documents import JOBS, RUNNING
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import Held, JobId, Progress, Worker, WorkerId
+from rowlock.storage.records import Held, Worker, WorkerId
 
 WORKERS = "rowlock_workers"
 
@@ -49,25 +49,6 @@ class Working(Worked):
 
     async def held(self, owner: WorkerId) -> list[Held]:
         return await self._plain(lambda scope: _held(scope, [owner]), BUSY_SECONDS)
-
-    async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
-        async def work(scope: Scope) -> list[JobId]:
-            now = await scope.now()
-            updates = [
-                UpdateOne(
-                    {"_id": report.job_id, "state": RUNNING, "lease": report.lease, "owner": owner},
-                    {"$set": {"progress": report.percent, "message": storable(report.message), "updatedAt": now}},
-                    hint=BY_ID,
-                )
-                for report in reports
-            ]
-            result = await scope[JOBS].bulk_write(updates)
-            if result.matched_count == len(reports):
-                return []
-            known = {(held.job_id, held.lease) for held in await _held(scope, [owner])}
-            return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
-
-        return await self._plain(work, BUSY_SECONDS) if reports else []
 
 
 async def _held(scope: Scope, owners: Sequence[WorkerId]) -> list[Held]:
