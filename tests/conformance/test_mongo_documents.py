@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,48 @@ async def test_a_payload_comes_back_byte_for_byte(store: Store, payload: str) ->
     found = await store.get(job_id)
     assert found is not None
     assert found.payload == payload
+
+
+async def test_a_write_that_is_refused_in_a_transaction_says_so(
+    store: Store, database: Database[dict[str, Any]]
+) -> None:
+    database["ledger"].insert_one({"_id": 1})
+    with pytest.raises(StoreError, match="there already"):
+        async with store.transaction() as transaction:
+            await transaction.execute({"insert": "ledger", "documents": [{"_id": 2}, {"_id": 1}]})
+    assert [line["_id"] for line in database["ledger"].find()] == [1]
+
+
+async def test_collections_and_indexes_are_made_at_once_and_stay(
+    store: Store, database: Database[dict[str, Any]]
+) -> None:
+    index = {"name": "by_line", "key": {"line": 1}, "unique": True}
+    with suppress(ZeroDivisionError):
+        async with store.transaction() as transaction:
+            await transaction.execute({"createIndexes": "made", "indexes": [index]})
+            await transaction.execute({"insert": "made", "documents": [{"line": 1}]})
+            raise ZeroDivisionError
+    assert "by_line" in database["made"].index_information()
+    assert database["made"].count_documents({}) == 0
+    async with store.reading() as transaction:
+        (found,) = await transaction.fetch({"listCollections": 1, "filter": {"name": "made"}})
+    assert found["name"] == "made"
+    database["made"].drop()
+
+
+async def test_the_first_command_of_a_transaction_waits_for_those_in_its_way(
+    store: Store, database: Database[dict[str, Any]]
+) -> None:
+    database["ledger"].insert_one({"_id": "sum", "value": 0})
+    add = {"update": "ledger", "updates": [{"q": {"_id": "sum"}, "u": {"$inc": {"value": 1}}}]}
+
+    async def count() -> None:
+        async with store.transaction() as transaction:
+            await transaction.execute(add)
+            await transaction.fetch({"find": "ledger"})
+
+    await asyncio.gather(*(count() for _ in range(6)))
+    assert database["ledger"].find_one() == {"_id": "sum", "value": 6}
 
 
 async def test_a_user_who_may_read_and_write_is_enough(mongo: MongoServer) -> None:

@@ -63,7 +63,8 @@ _TRANSIENT = "TransientTransactionError"
 _UNKNOWN = "UnknownTransactionCommitResult"
 _DENIED = frozenset({13, 18})
 _UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 14031})
-_DUPLICATE = 11000
+DUPLICATE = 11000
+PATIENCE_SECONDS = 45.0  # shorter than a statement may take
 
 
 class TransactionConflict(StoreUnavailable, PyMongoError):
@@ -318,6 +319,31 @@ async def _roll_back(session: Session) -> None:
                 await session.abort_transaction()
 
 
+async def patiently(scope: Scope, work: Work[T]) -> T:
+    """Do the work; where it is the first of its transaction and others are in its way, begin that anew after them."""
+    session = scope.session
+    first = is_new(scope)
+    clock = asyncio.get_running_loop()
+    begun = clock.time()
+    attempt = 0
+    while True:
+        try:
+            return await work(scope)
+        except PyMongoError as error:
+            late = clock.time() - begun > PATIENCE_SECONDS
+            if session is None or not first or late or not worth_another_try(error, min(attempt, TRIES_AT_MOST - 2)):
+                raise
+        await session.abort_transaction()
+        await nap(attempt)
+        await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
+        attempt += 1
+
+
+def is_new(scope: Scope) -> bool:
+    """Whether nothing was done in the transaction yet."""
+    return scope.session is None or scope.session.operation_time is None
+
+
 async def nap(attempt: int) -> None:
     first, longest = NAP_SECONDS
     await asyncio.sleep(random.uniform(0, min(longest, first * 2**attempt)))  # noqa: S311 - not a secret
@@ -335,5 +361,5 @@ def worth_another_try(error: PyMongoError, attempt: int) -> bool:
 
 def _is_duplicate(error: PyMongoError) -> bool:
     if isinstance(error, BulkWriteError):
-        return any(one.get("code") == _DUPLICATE for one in (error.details or {}).get("writeErrors", ()))
+        return any(one.get("code") == DUPLICATE for one in (error.details or {}).get("writeErrors", ()))
     return isinstance(error, DuplicateKeyError)

@@ -7,7 +7,6 @@ it writes tells that.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,17 +15,7 @@ from pymongo.errors import PyMongoError
 from rowlock.ids import uuid7
 from rowlock.storage.chunk import in_key_order
 from rowlock.storage.mongo.cells import cell_of
-from rowlock.storage.mongo.connection import (
-    DURABLE,
-    SNAPSHOT,
-    TRIES_AT_MOST,
-    Database,
-    Document,
-    Scope,
-    Work,
-    nap,
-    worth_another_try,
-)
+from rowlock.storage.mongo.connection import Database, Document, Scope, Work, is_new, patiently
 from rowlock.storage.mongo.import_locks import HOLDS, hold
 from rowlock.storage.mongo.put import Put, numbered
 from rowlock.storage.mongo.rehearse import rehearsed
@@ -40,8 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
-
-PATIENCE_SECONDS = 45.0  # shorter than a statement may take
 
 
 class _Tables:
@@ -88,7 +75,7 @@ class Loading(InTransaction):
 
     async def drop_table(self, name: str) -> None:
         async def drop(scope: Scope) -> None:
-            if name not in self._tables.written and _is_new(scope):
+            if name not in self._tables.written and is_new(scope):
                 await scope.db.drop_collection(collection(name))
                 return
             token = uuid7()
@@ -111,32 +98,7 @@ class Loading(InTransaction):
 
     async def _writing(self, table: str, work: Work[T], *others: str) -> T:
         self._tables.written.update((table, *others))  # even where it fails: to look there is to hold it
-        return await self._run(lambda scope: _patiently(scope, work))
-
-
-async def _patiently(scope: Scope, work: Work[T]) -> T:
-    """Do the work; where it is the first of its transaction and others are in its way, begin that anew after them."""
-    session = scope.session
-    first = _is_new(scope)
-    clock = asyncio.get_running_loop()
-    begun = clock.time()
-    attempt = 0
-    while True:
-        try:
-            return await work(scope)
-        except PyMongoError as error:
-            late = clock.time() - begun > PATIENCE_SECONDS
-            if session is None or not first or late or not worth_another_try(error, min(attempt, TRIES_AT_MOST - 2)):
-                raise
-        await session.abort_transaction()
-        await nap(attempt)
-        await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
-        attempt += 1
-
-
-def _is_new(scope: Scope) -> bool:
-    """Whether nothing was done in the transaction yet."""
-    return scope.session is None or scope.session.operation_time is None
+        return await self._run(lambda scope: patiently(scope, work))
 
 
 async def _load(scope: Scope, load: Load, frame: pl.DataFrame) -> Loaded:

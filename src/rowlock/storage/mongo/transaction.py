@@ -6,17 +6,32 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from pymongo.errors import DuplicateKeyError, WriteError
+
 from rowlock.errors import StoreError
-from rowlock.storage.mongo.connection import OPTIONS, STATEMENT_SECONDS, Document, Scope, Session, Work, own_words
+from rowlock.storage.mongo.connection import (
+    DUPLICATE,
+    OPTIONS,
+    STATEMENT_SECONDS,
+    Document,
+    Scope,
+    Session,
+    Work,
+    own_words,
+    patiently,
+)
 from rowlock.storage.mongo.enqueue import add
-from rowlock.storage.mongo.importing import ImportingTransaction
+from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.mongo.settle import settle
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 
 T = TypeVar("T")
 
-_LOOKS = frozenset({"find", "aggregate", "count", "distinct"})
+_ASIDE_LOOKS = frozenset({"listCollections", "listIndexes"})
+_LOOKS = frozenset({"find", "aggregate", "count", "distinct", *_ASIDE_LOOKS})
+_ASIDE = frozenset({"create", "createIndexes", "collMod", *_ASIDE_LOOKS})
+"""What MongoDB takes in no transaction: it is done at once, and stays."""
 
 
 class MongoTransaction(ImportingTransaction, Loading):
@@ -54,9 +69,12 @@ class MongoTransaction(ImportingTransaction, Loading):
                 "on MongoDB a transaction runs commands, each a document without further arguments: "
                 f'execute({{"insert": "ledger", "documents": [{{"line": "paid"}}]}}); not {str(query)[:100]!r}'
             )
-        if self._looks and next(iter(query)) not in _LOOKS:
+        name = next(iter(query))
+        if self._looks and name not in _LOOKS:
             raise StoreError("this transaction only looks: write in one of store.transaction()")
-        return await self._run(lambda scope: scope.db.command(query, session=scope.session, codec_options=OPTIONS))
+        if name in _ASIDE:
+            return await self._run(lambda scope: scope.db.command(query, codec_options=OPTIONS))
+        return await self._run(lambda scope: patiently(scope, lambda own: _done(own, query)))
 
     async def _run(self, work: Work[T]) -> T:
         if self._scope is None:
@@ -68,6 +86,15 @@ class MongoTransaction(ImportingTransaction, Loading):
     def end(self) -> None:
         """Nothing runs through this object any more."""
         self._scope = self.connection = None
+
+
+async def _done(scope: Scope, query: Document) -> Document:
+    """The answer to a command; a write that was refused is in the answer, and the driver raises nothing for it."""
+    answer: Document = await scope.db.command(query, session=scope.session, codec_options=OPTIONS)
+    for refused in answer.get("writeErrors", ()):
+        error = DuplicateKeyError if refused["code"] == DUPLICATE else WriteError
+        raise error(refused.get("errmsg", "the write was refused"), refused["code"], refused)
+    return answer
 
 
 async def _rest(scope: Scope, cursor: Document) -> list[Document]:
