@@ -14,8 +14,9 @@ from pydantic import Field
 from backoffice.application import CompanyId, Criticality, DataVersion, Day, app
 from backoffice.outliers import outliers
 from backoffice.periods import days_before, days_between, months_of
+from backoffice.queries import CENTS, Document, Query, Transaction, ask, grouped, put, remove, sum_where
 from backoffice.reports import totals_by_category
-from backoffice.tables import Transaction, ensure_tables, one_at_a_time, sql
+from backoffice.tables import ensure_tables, key_of, one_at_a_time
 from rowlock import Job, Permanent, Unique
 
 OVER_BUDGET = 1.1
@@ -69,7 +70,7 @@ async def generate_ai_insights(
             *await _overdue(tx, companyId, day),
             *await _unusual(tx, companyId, day),
         ]
-        await tx.execute(sql(tx, "DELETE FROM insights WHERE company_id = ? AND day = ?"), companyId, day)
+        await remove(tx, "insights", company_id=companyId, day=day)
         for insight in found:
             await _keep(tx, job, companyId, day, insight)
         if found and _language_model is not None:
@@ -90,8 +91,7 @@ async def summarize_ai_insights(
     summary = (await _language_model(companyId, messages))[:SUMMARY_LENGTH_MAX]
     async with job.transaction() as tx:
         await ensure_tables(tx)
-        earlier = "DELETE FROM insights WHERE company_id = ? AND day = ? AND kind = 'summary'"
-        await tx.execute(sql(tx, earlier), companyId, date)
+        await remove(tx, "insights", company_id=companyId, day=date, kind="summary")
         await _keep(tx, job, companyId, date, Insight("summary", "all", summary, {"of": len(messages)}))
         tx.result = {"characters": len(summary)}
 
@@ -119,7 +119,7 @@ def _excess(insight: Insight) -> int:
 async def _overdue(tx: Transaction, company: str, day: str) -> list[Insight]:
     """Who has waited for how much money, and for how long; those who wait for most first."""
     ages = [days_before(day, days) for days in (30, 60, 90)]
-    rows = await tx.fetch(sql(tx, _OVERDUE), *ages, company, day, day, KIND_MAX)
+    rows = await ask(tx, _OVERDUE, *ages, company, day, day, KIND_MAX)
     found = []
     for vendor, count, since, *sums in rows:
         total, to_30, to_60, to_90 = map(int, sums)
@@ -134,7 +134,7 @@ async def _overdue(tx: Transaction, company: str, day: str) -> list[Insight]:
 
 async def _unusual(tx: Transaction, company: str, day: str) -> list[Insight]:
     """Payables of the last year that are far above what is usual in their category."""
-    rows = await tx.fetch(sql(tx, _LAST_YEAR), company, f"{int(day[:4]) - 1:04}{day[4:]}", day, PAYABLES_MAX)
+    rows = await ask(tx, _LAST_YEAR, company, f"{int(day[:4]) - 1:04}{day[4:]}", day, PAYABLES_MAX)
     found = []
     rows.sort()
     for category, group in groupby(rows, key=lambda row: str(row[0])):
@@ -147,16 +147,32 @@ async def _unusual(tx: Transaction, company: str, day: str) -> list[Insight]:
 
 
 async def _keep(tx: Transaction, job: Job, company: str, day: str, insight: Insight) -> None:
-    figures = json.dumps(insight.figures, sort_keys=True)
-    row = (company, day, insight.kind, insight.subject, insight.message, figures, job.id)
-    await tx.execute(sql(tx, _INSERT), *row)
+    await put(
+        tx,
+        "insights",
+        key_of("insights"),
+        company_id=company,
+        day=day,
+        kind=insight.kind,
+        subject=insight.subject,
+        message=insight.message,
+        figures=json.dumps(insight.figures, sort_keys=True),
+        job_id=job.id,
+    )
 
 
 def _money(cents: int) -> str:
     return f"{cents / 100:,.2f}"
 
 
-_OVERDUE = """
+def _still_due(since: str) -> Document:
+    return sum_where({"$gte": ["$due_on", since]}, "$amount_cents")
+
+
+_OVERDUE = Query(
+    "accounts_payable",
+    ("vendor", "number", "since", "cents", "to_30", "to_60", "to_90"),
+    """
     SELECT vendor, count(*), min(due_on), CAST(sum(amount_cents) AS BIGINT),
            CAST(sum(CASE WHEN due_on >= ? THEN amount_cents ELSE 0 END) AS BIGINT),
            CAST(sum(CASE WHEN due_on >= ? THEN amount_cents ELSE 0 END) AS BIGINT),
@@ -164,12 +180,34 @@ _OVERDUE = """
     FROM accounts_payable
     WHERE company_id = ? AND due_on < ? AND (paid_on IS NULL OR paid_on > ?)
     GROUP BY vendor ORDER BY 4 DESC, vendor LIMIT ?
-"""
-_LAST_YEAR = """
+    """,
+    lambda day_30, day_60, day_90, company, day, paid_by, limit: [
+        {"$match": {"company_id": company, "due_on": {"$lt": day}}},
+        {"$match": {"$or": [{"paid_on": None}, {"paid_on": {"$gt": paid_by}}]}},
+        *grouped(
+            {"vendor": "$vendor"},
+            number={"$sum": 1},
+            since={"$min": "$due_on"},
+            cents=CENTS,
+            to_30=_still_due(day_30),
+            to_60=_still_due(day_60),
+            to_90=_still_due(day_90),
+        ),
+        {"$sort": {"cents": -1, "vendor": 1}},
+        {"$limit": limit},
+    ],
+)
+_LAST_YEAR = Query(
+    "accounts_payable",
+    ("category", "invoice_number", "vendor", "amount_cents"),
+    """
     SELECT category, invoice_number, vendor, amount_cents FROM accounts_payable
     WHERE company_id = ? AND issued_on > ? AND issued_on <= ?
     ORDER BY issued_on DESC LIMIT ?
-"""
-_INSERT = """
-    INSERT INTO insights (company_id, day, kind, subject, message, figures, job_id) VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
+    """,
+    lambda company, after, until, limit: [
+        {"$match": {"company_id": company, "issued_on": {"$gt": after, "$lte": until}}},
+        {"$sort": {"issued_on": -1}},
+        {"$limit": limit},
+    ],
+)

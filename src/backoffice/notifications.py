@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backoffice.application import CompanyId, Criticality, app
-from backoffice.tables import ensure_tables, sql
+from backoffice.queries import add
+from backoffice.tables import ensure_tables
 from rowlock import Job
 
 
@@ -24,17 +25,6 @@ async def send_notifications(
     async with job.transaction() as tx:
         await ensure_tables(tx)
         created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        await tx.execute(
-            sql(
-                tx,
-                "INSERT INTO notifications (job_id, company_id, channel, recipient, message, created_at) "
-                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (job_id) DO NOTHING",
-            ),
-            job.id,
-            companyId,
-            channel,
-            recipient,
-            message,
-            created_at,
-        )
+        message_of = {"company_id": companyId, "channel": channel, "recipient": recipient, "message": message}
+        await add(tx, "notifications", ["job_id"], job_id=job.id, **message_of, created_at=created_at)
         tx.result = {"channel": channel, "recipient": recipient}

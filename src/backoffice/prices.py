@@ -21,7 +21,8 @@ from backoffice.columns import (
     headers,
     thousandths,
 )
-from backoffice.tables import ensure_tables, sql
+from backoffice.queries import add, rows
+from backoffice.tables import ensure_tables
 from rowlock import FileRefused, Mode, Run
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class PriceList(CompanyImporter):
     async def prepare(self, run: Run) -> None:
         await ensure_tables(run)
         # Where two create it at once, one of them does.
-        await run.execute(sql(run, _CREATE), run.company_id or DEFAULT_COMPANY, str(uuid4()), GOLDEN, "Golden", True)
+        kind = {"company_id": run.company_id or DEFAULT_COMPANY, "kind": GOLDEN, "active": True}
+        await add(run, "price_lists", list(kind), **kind, id=str(uuid4()), name="Golden")
         run.values["price_list_id"] = await _golden(run)
 
     def enrich(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
@@ -134,17 +136,12 @@ class PriceListComponents(CompanyImporter):
         """Find the item of each component; one of an unknown item is rejected."""
         import polars as pl
 
-        items = await run.fetch(
-            sql(run, "SELECT cat, sel, id FROM price_list_items WHERE company_id = ? AND price_list_id = ?"),
-            run.company_id or DEFAULT_COMPANY,
-            run.values["price_list_id"],
-        )
-        known = pl.DataFrame(
-            [tuple(item) for item in items], {"cat": pl.String, "sel": pl.String, "item_id": pl.String}, orient="row"
-        )
+        company, price_list = run.company_id or DEFAULT_COMPANY, run.values["price_list_id"]
+        items = await rows(run, "price_list_items", ("cat", "sel", "id"), company_id=company, price_list_id=price_list)
+        known = pl.DataFrame(items, {"cat": pl.String, "sel": pl.String, "item_id": pl.String}, orient="row")
         frame = frame.join(known, on=["cat", "sel"], how="left", maintain_order="left")
-        for (cat, sel), rows in frame.filter(pl.col("item_id").is_null()).group_by("cat", "sel"):
-            run.reject(rows["row"], f"the price list has no item {cat} {sel}", column="cat", code="unknown_item")
+        for (cat, sel), unknown in frame.filter(pl.col("item_id").is_null()).group_by("cat", "sel"):
+            run.reject(unknown["row"], f"the price list has no item {cat} {sel}", column="cat", code="unknown_item")
         return frame
 
     def transform(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
@@ -152,11 +149,6 @@ class PriceListComponents(CompanyImporter):
 
 
 async def _golden(run: Run) -> str | None:
-    found = await run.fetch(sql(run, _ACTIVE), run.company_id or DEFAULT_COMPANY, GOLDEN, True)
+    company = run.company_id or DEFAULT_COMPANY
+    found = await rows(run, "price_lists", ("id",), company_id=company, kind=GOLDEN, active=True)
     return found[0][0] if found else None
-
-
-_CREATE = """
-    INSERT INTO price_lists (company_id, id, kind, name, active) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-"""
-_ACTIVE = "SELECT id FROM price_lists WHERE company_id = ? AND kind = ? AND active = ?"

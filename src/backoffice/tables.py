@@ -1,12 +1,12 @@
-"""The application's own tables, the same on every SQL store: amounts in cents, days and months as ISO 8601 text."""
+"""The application's own tables, the same on every store: amounts in cents, days and months as ISO 8601 text."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from backoffice.application import app
+from backoffice.queries import Document, Transaction, store_of
 
 TABLES = {
     "customers": """
@@ -62,56 +62,62 @@ TABLES = {
         message TEXT NOT NULL, created_at TEXT NOT NULL, sent_at TEXT""",
 }
 _INDEXES = {
-    "accounts_payable_by_day": "INDEX {} ON accounts_payable (company_id, issued_on)",
-    "price_lists_active": "UNIQUE INDEX {} ON price_lists (company_id, kind) WHERE active",
-    "xact_raw_by_project": "INDEX {} ON xact_raw (company_id, project_id)",
+    "accounts_payable_by_day": ("accounts_payable", "company_id, issued_on", ""),
+    "price_lists_active": ("price_lists", "company_id, kind", "active"),  # one of each kind
+    "xact_raw_by_project": ("xact_raw", "company_id, project_id", ""),
 }
 _LOCKS = 7_027_001  # a number of our own among PostgreSQL's advisory locks
+_TURNS = "company_turns"
+_TYPES = {"TEXT": ["string"], "BIGINT": ["long", "int"], "INTEGER": ["int", "long"], "BOOLEAN": ["bool"]}
 
 
-class Transaction(Protocol):
-    """What the functions here need of `job.transaction()`, and of the run of an import."""
-
-    async def execute(self, query: str, *args: Any) -> None: ...
-
-    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]: ...
+class Column(NamedTuple):
+    name: str
+    type: str
+    nullable: bool
 
 
 async def ensure_tables(tx: Transaction) -> None:
-    """Create the tables that are missing; they are there when the transaction commits."""
-    if _is_postgres(tx):
+    """Create the tables that are missing; they are there when the transaction commits, on MongoDB at once."""
+    store = store_of(tx)
+    if store == "mongodb":
+        await _ensure_collections(tx)
+        return
+    if store == "postgresql":
         if await _complete(tx):
             return
         # Two that create the same table at once both see it missing, and one would fail.
         await tx.execute("SELECT pg_advisory_xact_lock($1)", _LOCKS)
     for name, columns in TABLES.items():
         await tx.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-    for name, index in _INDEXES.items():
-        await tx.execute(f"CREATE {index.format(f'IF NOT EXISTS {name}')}")
+    for name, (table, columns, where) in _INDEXES.items():
+        kind, which = ("UNIQUE INDEX", f" WHERE {where}") if where else ("INDEX", "")
+        await tx.execute(f"CREATE {kind} IF NOT EXISTS {name} ON {table} ({columns}){which}")
 
 
 async def one_at_a_time(tx: Transaction, company_id: str) -> None:
     """Wait until no other job writes what is derived from this company's data: none overwrites what is newer.
 
-    On SQLite that is so already: a transaction has the database to itself.
+    On SQLite that is so already: a transaction has the database to itself. On MongoDB those who write the same
+    document wait for each other, if that is the first that they do.
     """
-    if _is_postgres(tx):
+    store = store_of(tx)
+    if store == "postgresql":
         await tx.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCKS, company_id)
+    elif store == "mongodb":
+        turn = {"q": {"_id": company_id}, "u": {"$inc": {"turns": 1}}, "upsert": True}
+        await tx.execute({"update": _TURNS, "updates": [turn]})
 
 
-def sql(tx: Transaction, query: str) -> str:
-    """A query of ours, written with `?`, as the store of this transaction takes it."""
-    if not _is_postgres(tx):
-        return query
-    numbers = itertools.count(1)
-    return re.sub(r"\?", lambda _: f"${next(numbers)}", query)
+def key_of(table: str) -> list[str]:
+    """The columns by which the rows of a table are told apart."""
+    found = re.search(r"PRIMARY KEY \((.*)\)", TABLES[table]) or re.match(r"\s*(\w+) TEXT PRIMARY KEY", TABLES[table])
+    return found[1].split(", ") if found else []
 
 
-def _is_postgres(tx: Transaction) -> bool:
-    connection = getattr(tx, "connection", None)
-    if connection is None:  # a run shows none
-        return app.settings.database_url.startswith("postgres")
-    return type(connection).__module__.partition(".")[0] == "asyncpg"
+def columns_of(table: str) -> Iterator[Column]:
+    for name, kind, rest in re.findall(r"(\w+) (TEXT|BIGINT|INTEGER|BOOLEAN)( NOT NULL| PRIMARY KEY)?", TABLES[table]):
+        yield Column(name, kind, not rest)
 
 
 async def _complete(tx: Transaction) -> bool:
@@ -120,3 +126,33 @@ async def _complete(tx: Transaction) -> bool:
         [*TABLES, *_INDEXES],
     )
     return bool(found[0][0] == len(TABLES) + len(_INDEXES))
+
+
+async def _ensure_collections(tx: Transaction) -> None:
+    """Create the collections that are missing; every step may be done by two at once."""
+    found = await tx.fetch({"listCollections": 1, "filter": {"name": {"$in": [*TABLES, _TURNS]}}})
+    ruled = {one["name"] for one in found if "validator" in one["options"]}
+    if ruled >= TABLES.keys() and len(found) > len(TABLES):
+        return
+    missing = TABLES.keys() - ruled
+    for name in missing:
+        if key := key_of(name):
+            await _index(tx, name, {"name": "key", "key": dict.fromkeys(key, 1), "unique": True})
+    for name, (table, columns, where) in _INDEXES.items():
+        only = {"unique": True, "partialFilterExpression": {where: True}} if where else {}
+        await _index(tx, table, {"name": name, "key": dict.fromkeys(columns.split(", "), 1), **only})
+    await _index(tx, _TURNS, {"name": "_id_", "key": {"_id": 1}})
+    for name in missing:
+        await tx.execute({"collMod": name, "validator": {"$jsonSchema": _rules(name)}})
+
+
+async def _index(tx: Transaction, table: str, index: Document) -> None:
+    await tx.execute({"createIndexes": table, "indexes": [index]})
+
+
+def _rules(table: str) -> Document:
+    """What a collection takes, so that importers and people find the columns of the table."""
+    columns = list(columns_of(table))
+    properties = {each.name: {"bsonType": [*_TYPES[each.type], *["null"] * each.nullable]} for each in columns}
+    required = [each.name for each in columns if not each.nullable]
+    return {"bsonType": "object", "properties": properties, "required": required}

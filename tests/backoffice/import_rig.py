@@ -55,8 +55,7 @@ class Desk:
         return {(error.row, error.column, error.code) for row in page.rows for error in row.errors}
 
     async def rows(self, table: str, *columns: str, company: str = "default") -> list[Row]:
-        query = f"SELECT {', '.join(columns)} FROM {table} WHERE company_id = ?"
-        return sorted((tuple(row) for row in await self.office.fetch(query, company)), key=repr)
+        return sorted(await self.office.rows(table, *columns, company_id=company), key=repr)
 
     def csv(self, name: str) -> Iterator[dict[str, str]]:
         with (self.folder / name).open(encoding="utf-8", newline="") as file:

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import backoffice
-from backoffice.tables import sql
+from backoffice import queries
+from backoffice.tables import TABLES, key_of
 from rowlock import JobRecord, Rowlock
 from rowlock.storage.base import Store
 from rowlock.testing import drain
@@ -19,17 +20,20 @@ class Office:
         self.app = app
         self._store = store
 
-    async def fetch(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    async def rows(self, table: str, *columns: str, **where: Any) -> list[tuple[Any, ...]]:
         async with self._store.transaction() as tx:
             await backoffice.ensure_tables(tx)
-            return [tuple(row) for row in await tx.fetch(sql(tx, query), *args)]
+            return await queries.rows(tx, table, columns, **where)
 
     async def fill(self, table: str, *rows: dict[str, Any]) -> None:
         async with self._store.transaction() as tx:
             await backoffice.ensure_tables(tx)
             for row in rows:
-                places = ", ".join("?" * len(row))
-                await tx.execute(sql(tx, f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})"), *row.values())
+                await queries.put(tx, table, key_of(table), **row)
+
+    async def remove(self, table: str, **where: Any) -> None:
+        async with self._store.transaction() as tx:
+            await queries.remove(tx, table, **where)
 
     async def payable(self, number: str, cents: int, issued_on: str, **other: Any) -> None:
         row = {"company_id": "acme", "vendor": "Paper & Co", "category": "office", "due_on": issued_on, "paid_on": None}
@@ -55,16 +59,18 @@ class Office:
 
     async def snapshots(self, company: str = "acme") -> dict[str, tuple[int, ...]]:
         """By month: how many payables, their sum, what is paid, the budget, how many customers."""
-        rows = await self.fetch(
-            "SELECT month, payables_count, payables_cents, paid_cents, budget_cents, customers_count "
-            "FROM monthly_snapshots WHERE company_id = ? ORDER BY month",
-            company,
-        )
-        return {month: tuple(figures) for month, *figures in rows}
+        figures = ("payables_count", "payables_cents", "paid_cents", "budget_cents", "customers_count")
+        rows = await self.rows("monthly_snapshots", "month", *figures, company_id=company)
+        return {month: tuple(figures) for month, *figures in sorted(rows)}
 
     async def insights(self, day: str) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
         """By kind and subject: what is said, and the figures."""
-        rows = await self.fetch(
-            "SELECT kind, subject, message, figures FROM insights WHERE company_id = 'acme' AND day = ?", day
-        )
+        rows = await self.rows("insights", "kind", "subject", "message", "figures", company_id="acme", day=day)
         return {(kind, subject): (message, json.loads(figures)) for kind, subject, message, figures in rows}
+
+
+async def drop_tables(store: Store) -> None:
+    """Those of another test, where the store keeps a database for all."""
+    for table in TABLES:
+        async with store.transaction() as tx:
+            await tx.drop_table(table)

@@ -13,7 +13,7 @@ import backoffice
 import rowlock
 from backoffice import Criticality, insights, periods
 from backoffice.outliers import VALUES_MIN, outliers, scores
-from backoffice.tables import sql
+from backoffice.queries import sql, store_of
 from rowlock import BadPayload, Permanent
 
 TYPES = {
@@ -159,3 +159,6 @@ def test_placeholders_are_those_of_the_store() -> None:
     fake = Fake()
     fake.connection = Connection()
     assert sql(fake, "a = ? AND b = ?") == "a = $1 AND b = $2"
+    Session = type("AsyncClientSession", (), {"__module__": "pymongo.asynchronous.client_session"})
+    fake.connection = Session()
+    assert store_of(fake) == "mongodb"

@@ -70,7 +70,7 @@ async def test_a_full_run_forgets_months_that_have_no_data_any_more(office: Offi
     await office.payable("1", 100, "2026-01-05")
     await office.payable("2", 200, "2026-02-05")
     await office.run("generateMonthlySnapshots", companyId="acme")
-    await office.fetch("DELETE FROM accounts_payable WHERE invoice_number = '2'")
+    await office.remove("accounts_payable", invoice_number="2")
     await office.run("generateMonthlySnapshots", companyId="acme", dataVersion="2")
     assert list(await office.snapshots()) == ["2026-01"]
 
@@ -85,7 +85,8 @@ async def test_recalculation_covers_every_month_of_the_period_and_reports_progre
     await office.payable("1", 100, "2026-01-31")
     await office.payable("2", 200, "2026-04-01")
     await office.run("generateMonthlySnapshots", companyId="acme")
-    await office.fetch("UPDATE accounts_payable SET amount_cents = amount_cents * 10")
+    await office.payable("1", 1_000, "2026-01-31")
+    await office.payable("2", 2_000, "2026-04-01")
     job = await office.app.enqueue(
         "batchRecalc", {"companyId": "acme", "periodStart": "2026-01-15", "periodEnd": "2026-03-01"}
     )
@@ -156,9 +157,8 @@ async def test_a_report_has_the_totals_of_its_period_by_category(office: Office)
         "payablesCents": 12_300,
         "budgetCents": 33_000,
     }
-    ((start, end, payables, budget, totals),) = await office.fetch(
-        "SELECT period_start, period_end, payables_cents, budget_cents, totals FROM reports"
-    )
+    columns = ("period_start", "period_end", "payables_cents", "budget_cents", "totals")
+    ((start, end, payables, budget, totals),) = await office.rows("reports", *columns)
     assert (start, end, payables, budget) == ("2026-01-01", "2026-03-31", 12_300, 33_000)
     assert json.loads(totals) == {
         "marketing": {"count": 0, "payablesCents": 0, "paidCents": 0, "budgetCents": 3_000},
@@ -167,7 +167,7 @@ async def test_a_report_has_the_totals_of_its_period_by_category(office: Office)
     }
     await office.payable("6", 700, "2026-02-11", category="travel")
     await office.run("updateReports", **period, dataVersion="2")
-    assert await office.fetch("SELECT payables_cents FROM reports") == [(13_000,)]
+    assert await office.rows("reports", "payables_cents") == [(13_000,)]
 
 
 async def test_a_period_over_two_years_has_the_budget_of_both(office: Office) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from import_rig import COUNTS, MANIFEST, Desk, Row, cents, day, ordered
-from office_rig import Office
+from office_rig import Office, drop_tables
 
 import backoffice
 from backoffice.tables import TABLES
@@ -67,15 +67,8 @@ HEADERS = {
 async def desk(store: Store, office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     files = {"import_store": str(tmp_path / "store"), "import_manifest": str(MANIFEST)}
     monkeypatch.setattr(office.app, "settings", office.app.settings.model_copy(update=files))
-    await _drop_tables(store)
+    await drop_tables(store)
     return Desk(office, tmp_path / "samples")
-
-
-async def _drop_tables(store: Store) -> None:
-    """Those of another test, where the store keeps a database for all."""
-    async with store.transaction() as tx:
-        for table in TABLES:
-            await tx.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 # -- declarations ----------------------------------------------------------------------------------
@@ -113,11 +106,12 @@ def test_headers_are_found_as_people_and_as_programs_write_them(name: str) -> No
 @pytest.mark.parametrize("name", TYPES)
 async def test_the_table_is_the_same_whoever_makes_it(store: Store, name: str) -> None:
     declared = backoffice.app.importers[name]
-    await _drop_tables(store)
+    await drop_tables(store)
     async with store.transaction() as tx:
         await tx.create_table(declared.into, declared.columns, declared.key)
         made = await tx.table(declared.into)
-        await tx.execute(f"DROP TABLE {declared.into}")
+    await drop_tables(store)
+    async with store.transaction() as tx:
         await backoffice.ensure_tables(tx)
         ensured = await tx.table(declared.into)
     assert made is not None

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from office_rig import Office
+from office_rig import Office, drop_tables
 
 import backoffice
 from backoffice import insights
-from backoffice.tables import TABLES, one_at_a_time
+from backoffice.tables import TABLES, columns_of, key_of, one_at_a_time
 from rowlock import Job, Status
 from rowlock.storage.base import Store
 from rowlock.testing import JobsFailed, assert_enqueued, assert_not_enqueued, drain
@@ -76,7 +76,7 @@ async def test_the_insights_of_a_day_replace_those_found_before(office: Office) 
     await office.payable("1", 100, "2026-06-01")
     await office.run("generateAIInsights", companyId="acme", date=DAY)
     assert {kind for kind, _ in await office.insights(DAY)} == {"budget", "overdue"}
-    await office.fetch("DELETE FROM accounts_payable")
+    await office.remove("accounts_payable")
     again = await office.run("generateAIInsights", companyId="acme", date=DAY)
     assert again == {"skipped": True, "reason": "already_completed"}
     await office.run("generateAIInsights", companyId="acme", date=DAY, dataVersion="2")
@@ -146,7 +146,8 @@ async def test_a_notification_lands_in_the_outbox_once(office: Office) -> None:
     )
     same = await office.app.enqueue("sendNotifications", {"companyId": "acme", "message": "The report is ready"})
     await drain(office.app)
-    rows = await office.fetch("SELECT job_id, company_id, channel, recipient, message, sent_at FROM notifications")
+    columns = ("job_id", "company_id", "channel", "recipient", "message", "sent_at")
+    rows = await office.rows("notifications", *columns)
     assert sorted(rows) == sorted(
         [
             (job.job_id, "acme", "email", "cfo@acme.test", "The report is ready", None),
@@ -180,9 +181,7 @@ async def test_critical_jobs_go_before_the_others(office: Office, monkeypatch: p
 
 
 async def test_the_tables_are_made_by_many_at_once(store: Store, office: Office) -> None:
-    async with store.transaction() as tx:
-        for table in TABLES:
-            await tx.execute(f"DROP TABLE IF EXISTS {table}")
+    await drop_tables(store)
 
     async def make() -> None:
         async with store.transaction() as tx:
@@ -190,7 +189,12 @@ async def test_the_tables_are_made_by_many_at_once(store: Store, office: Office)
 
     await asyncio.gather(*(make() for _ in range(8)))
     for table in TABLES:
-        assert await office.fetch(f"SELECT count(*) FROM {table}") == [(0,)]
+        async with store.transaction() as tx:
+            found = await tx.table(table)
+        assert found is not None
+        assert found.empty
+        assert {column.name for column in found.columns} == {column.name for column in columns_of(table)}
+        assert list(found.keys) == ([frozenset(key_of(table))] if key_of(table) else [])
 
 
 async def test_what_is_older_does_not_overwrite_what_is_newer(store: Store, office: Office) -> None:
@@ -212,11 +216,12 @@ async def test_what_is_older_does_not_overwrite_what_is_newer(store: Store, offi
         await inside.wait()
         tasks.create_task(write("second", later, free))
         if "postgres" in store.url:
-            while not await _waiting(office):
+            while not await _waiting(store):
                 await asyncio.sleep(0.001)
         leave.set()
     assert order == ["first in", "first out", "second in", "second out"]
 
 
-async def _waiting(office: Office) -> bool:
-    return bool(await office.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+async def _waiting(store: Store) -> bool:
+    async with store.transaction() as tx:
+        return bool(await tx.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
