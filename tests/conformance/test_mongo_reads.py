@@ -82,6 +82,7 @@ LOOKS: dict[str, Look] = {
     "prune_by_count": lambda store, clock: store.prune({Status.FAILED: KeepPolicy(count=100)}, 100),
     "retry": lambda store, clock: store.retry(JobFilter(Status.FAILED), 100),
     "discard": lambda store, clock: store.discard(EVERYTHING, 100),
+    "counts_of_company": lambda store, clock: store.sync_counts(["default"], "acme"),
     "retrying": lambda store, clock: store._retrying(["default"]),  # type: ignore[attr-defined]
 }
 

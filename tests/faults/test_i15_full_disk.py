@@ -1,4 +1,7 @@
-"""I15, for jobs: a full disk gives no false answer, and work goes on when there is space again."""
+"""I15, for jobs: a full disk gives no false answer, and work goes on when there is space again.
+
+MongoDB, which ends itself on a full disk, has its own in test_mongo.py.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +75,12 @@ class SmallFiles(Disk):
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def mounted(folder: Path) -> bool:
+def mounted(folder: Path, space_mb: int = SPACE_MB) -> bool:
     owner = _identity()
-    options = f"size={SPACE_MB}m,mode=700" + (f",uid={owner['user']},gid={owner['group']}" if owner else "")
+    options = f"size={space_mb}m,mode=700" + (f",uid={owner['user']},gid={owner['group']}" if owner else "")
     if os.geteuid() != 0:
         return False
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode == 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,12 +13,17 @@ from pymongo.errors import PyMongoError
 from faults.conftest import migrate
 from faults.databases import MongoDatabase
 from faults.processes import Fleet
+from faults.producer import Producer
 from faults.test_i01_nothing_lost import attack, lost
+from faults.test_i15_full_disk import REFUSALS, SmallMount, mounted
 from faults.until import after, until
 from mongo_server import MongoServer
+from rowlock.errors import StoreUnavailable
 
 SHORT, LONG = 10.0, 60.0
 DRAIN_SECONDS = 60.0
+SPACE_MB = 500  # its journal alone takes some hundreds
+LARGE_BYTES, LARGE_JOBS_MAX = 200_000, 2_000
 lengths = pytest.mark.parametrize(
     "seconds",
     [
@@ -163,6 +170,52 @@ def test_a_reply_that_was_cut_after_the_write_makes_no_second_job(
     assert set(failing.statuses()) == {"succeeded"}
 
 
+@pytest.fixture
+def small() -> Iterator[MongoDatabase]:
+    """On a server whose disk is small."""
+    server = MongoServer()
+    folder = server.node.folder / "data"
+    folder.mkdir(parents=True)
+    if not mounted(folder, SPACE_MB):
+        pytest.skip("a small disk for MongoDB has to be mounted, which only root may")
+    try:
+        with server:
+            made = MongoDatabase(server)
+            migrate(made)
+            yield made
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_gives_no_false_answer_and_work_goes_on_when_there_is_space(
+    small: MongoDatabase, fleet: Fleet, figure: Callable[[str], None]
+) -> None:
+    """mongod ends itself when it cannot write; what it had acknowledged is there when it has been started again."""
+    node = small.server.node
+    disk = SmallMount(node.folder / "data", small)
+    with Producer(small) as producer:
+        acknowledged, refused = set(producer.put("tick", 3)), 0
+        disk.fill()
+        for _ in range(LARGE_JOBS_MAX):
+            try:
+                acknowledged.update(producer.put("padded", text=os.urandom(LARGE_BYTES).hex()))
+            except StoreUnavailable:
+                refused += 1
+                if refused == REFUSALS:
+                    break
+        figure(f"I15 mongo: {len(acknowledged)} jobs acknowledged, then {refused} refused on a full disk")
+        assert refused == REFUSALS
+        until(lambda: not node.running, 20, "mongod went on")
+        disk.free()
+        node.start()
+        until(lambda: node.primary, 30, "it is no primary")
+        assert small.records().keys() >= acknowledged
+        assert len(small.records()) <= len(acknowledged) + refused  # what was not answered may be there
+        tree = fleet.worker(small, ready=False)
+        until(lambda: small.waiting() == 0, 60, tree.tail)
+    assert set(small.records("succeeded")) >= acknowledged
+
+
 def test_a_standalone_server_is_enough(fleet: Fleet, rng: random.Random, figure: Callable[[str], None]) -> None:
     """Without transactions and change streams; workers and producers are killed as ever."""
     with MongoServer(0, durable=False) as server:
@@ -176,8 +229,6 @@ def test_a_standalone_server_is_enough(fleet: Fleet, rng: random.Random, figure:
 
 def test_workers_wait_for_a_primary(replicated: MongoDatabase, fleet: Fleet, figure: Callable[[str], None]) -> None:
     """Two members of three are away: nothing can be written, nobody gives up, and work goes on when they are back."""
-    from faults.producer import Producer
-
     tree = fleet.worker(replicated, ready=False)
     with Producer(replicated) as producer:
         producer.put("nap", 20, seconds=0.05)

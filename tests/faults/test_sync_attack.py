@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from faults.conftest import migrate
-from faults.databases import Database, PostgresDatabase
+from faults.databases import Database, MongoDatabase, PostgresDatabase
 from faults.processes import Fleet, Tree
 from faults.syncing import CALLS, Syncing, Workload, judge
 from faults.until import after, until
+from mongo_server import MongoServer
 from postgres_server import PostgresServer
 from sync.standin import StandIn
 from sync.standin.trouble import MIX
@@ -101,6 +103,29 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
     assert workload.differences(standin.state()) == []
 
 
+@dataclass
+class Crashing:
+    """A database on a server of its own, to be crashed."""
+
+    database: Database
+    stop: Callable[[], None]
+    start: Callable[[], None]
+
+
+@pytest.fixture(params=["postgres", "mongo"])
+def crashing(request: pytest.FixtureRequest) -> Iterator[Crashing]:
+    if request.param == "postgres":
+        with PostgresServer() as server:
+            database = PostgresDatabase(server)
+            migrate(database)
+            yield Crashing(database, lambda: server.stop("immediate"), server.start)
+        return
+    with MongoServer() as servers:
+        documents = MongoDatabase(servers)
+        migrate(documents)
+        yield Crashing(documents, servers.node.kill, servers.node.start)
+
+
 @pytest.mark.parametrize(
     ("operations", "crashes"),
     [
@@ -109,28 +134,32 @@ def test_the_other_side_ends_as_one_patient_caller_would_have_left_it(
     ],
 )
 def test_nothing_is_there_twice_and_no_limit_is_broken_when_the_database_crashes(
-    fleet: Fleet, standin: StandIn, seed: int, figure: Callable[[str], None], operations: int, crashes: int
+    crashing: Crashing,
+    fleet: Fleet,
+    standin: StandIn,
+    seed: int,
+    figure: Callable[[str], None],
+    operations: int,
+    crashes: int,
 ) -> None:
     rng = random.Random(seed)
     workload = Workload(rng, people=operations // 4)
     standin.trouble(latency_seconds=(0.0, 0.1))
-    with PostgresServer() as server:
-        database = PostgresDatabase(server)
-        migrate(database)
-        with Syncing(database, standin) as syncing:
-            syncing.put_all(workload, operations)
-            tree = syncing.worker(fleet)
-            for _ in range(crashes):
-                calls = standin.judgement()["calls"]
-                until(lambda: standin.judgement()["calls"] > calls + 20, 30, tree.tail)  # noqa: B023
-                server.stop("immediate")
-                until(after(rng.uniform(0.1, 1.0)), 2)
-                server.start()
-            until(syncing.over, operations, tree.tail)
-            syncing.retry_dead()
-            until(syncing.over, operations, tree.tail)
-            bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
+    with Syncing(crashing.database, standin) as syncing:
+        syncing.put_all(workload, operations)
+        tree = syncing.worker(fleet)
+        for _ in range(crashes):
+            calls = standin.judgement()["calls"]
+            until(lambda: standin.judgement()["calls"] > calls + 20, 30, tree.tail)  # noqa: B023
+            crashing.stop()
+            until(after(rng.uniform(0.1, 1.0)), 2)
+            crashing.start()
+        until(syncing.over, operations, tree.tail)
+        syncing.retry_dead()
+        until(syncing.over, operations, tree.tail)
+        bad = [job for job in syncing.jobs().values() if job.status != "succeeded"]
     judged = judge(standin)
-    figure(f"sync, {crashes} crashes of the database: {operations:,} operations, {judged['calls']:,} calls")
+    kind = crashing.database.kind
+    figure(f"sync {kind}, {crashes} crashes of the database: {operations:,} operations, {judged['calls']:,} calls")
     assert len(bad) == workload.bad
     assert workload.differences(standin.state()) == []
