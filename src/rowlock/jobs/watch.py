@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 from rowlock.errors import RowlockError
@@ -13,6 +14,7 @@ HOUR_SECONDS = 3_600
 NOTICE_TYPE = "rowlock.notice"
 NOTICE_QUEUE = "rowlock"
 _NOTICE_WAIT_SECONDS = 10.0  # deaths seldom come alone: the others go into the same message
+_CLOSE_SECONDS = 5.0  # for the last check
 _CHECK_SECONDS = 1.0  # between two checks, however many jobs die
 
 
@@ -23,6 +25,7 @@ class Watch:
         self._engine = engine
         self._log = log
         self._checked_at = -_CHECK_SECONDS
+        self._hurry = asyncio.Event()  # the process ends: look now
         self._unseen = False  # something failed since the last check began
         self._checking: asyncio.Task[None] | None = None
 
@@ -34,7 +37,9 @@ class Watch:
 
     async def _check_soon(self) -> None:
         while self._unseen:
-            await asyncio.sleep(max(0.0, self._checked_at + _CHECK_SECONDS - time.monotonic()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._checked_at + _CHECK_SECONDS - time.monotonic())):
+                    await self._hurry.wait()
             self._unseen, self._checked_at = False, time.monotonic()
             try:
                 await self.check()
@@ -43,12 +48,12 @@ class Watch:
 
     async def close(self) -> None:
         """What has failed is looked at before the process ends."""
-        if self._checking is not None and not self._checking.done():
-            self._checked_at = -_CHECK_SECONDS
+        if self._checking is not None:
+            self._hurry.set()
+            # Not cancelled in the middle: an alert that is raised and not told would never be.
+            await asyncio.wait({self._checking}, timeout=_CLOSE_SECONDS)
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)
-            if self._unseen:
-                await self._check_soon()
 
     async def check(self) -> None:
         """Raise or end the alert of each queue, and see that deaths are told."""
