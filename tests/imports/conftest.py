@@ -177,7 +177,8 @@ async def make_office(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeOf
 async def _forget_tables(office: Office) -> None:
     """The store may keep one database for the tests of all folders."""
     for table in _TABLES:
-        await office.execute(f"DROP TABLE IF EXISTS {table}", {"drop": table})
+        async with office.app.store.transaction() as transaction:
+            await transaction.drop_table(table)
 
 
 @pytest.fixture
