@@ -8,7 +8,7 @@ BIN := .venv/bin
 up: .venv
 	$(BIN)/rowlock up
 
-test: check pgbouncer
+test: check pgbouncer chromium
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist worksteal $(ARGS) || { echo "once more, what failed, alone:"; \
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
@@ -31,6 +31,10 @@ faults: .venv pgbouncer
 .PHONY: pgbouncer
 pgbouncer:
 	sh tests/faults/get_pgbouncer.sh
+
+.PHONY: chromium
+chromium:
+	sh tests/get_chromium.sh
 
 .venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

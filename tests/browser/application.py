@@ -1,0 +1,30 @@
+"""The application behind the pages in these tests: the reference application, with jobs that go as they are told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backoffice import app
+from rowlock import Allow, Job, Permanent
+
+__all__ = ["app"]
+
+
+@app.job("invoice.send")
+async def send_invoice(job: Job, number: int = 0, mended: str = "", reason: str = "") -> dict[str, Any]:
+    """Dies at once, unless what is wrong has been mended: a file of that name is there."""
+    if not mended or not Path(mended).exists():
+        raise Permanent(reason or "the mail server refuses our password")
+    return {"sent": number}
+
+
+@app.job("note")
+async def note(job: Job, **said: Any) -> dict[str, Any]:
+    """Takes anything, and gives it back."""
+    job.progress(50, str(said.get("message", "half")))
+    return said
+
+
+# Nobody listens there: what is sent fails, and is tried again.
+crm = app.integration("crm", base_url="http://127.0.0.1:9", token="for-tests", limits=[Allow(100, per_seconds=10)])
