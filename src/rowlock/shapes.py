@@ -9,11 +9,13 @@ from typing import Any
 
 from rowlock.imports.formats import dump_formats
 from rowlock.imports.importer import ImportType
+from rowlock.imports.wording import accepts
 from rowlock.jobs.payload import loads
 from rowlock.observe.guidance import OtherSide, about_job
 from rowlock.observe.redact import Redactor
 from rowlock.storage.access import JobChange, TokenRecord
 from rowlock.storage.imports import ChunkRecord, Counts, ErrorRow, ImportRecord
+from rowlock.storage.overview import Running
 from rowlock.storage.records import JobRecord, QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import FailureRecord, RunRecord
 from rowlock.sync.integration import Integration
@@ -96,6 +98,8 @@ def failure_shape(failure: FailureRecord, redact: Redactor) -> Shape:
         "stackTrace": _text(failure.stack_trace, redact),
         "firstFailedAt": iso(failure.first_failed_at),
         "resolvedAt": iso(failure.resolved_at),
+        "startedAt": iso(failure.started_at),
+        "lockOwner": failure.owner,
     }
 
 
@@ -131,6 +135,20 @@ def worker_shape(worker: WorkerRecord, now: datetime, visibility_ms: int) -> Sha
         "startedAt": iso(worker.started_at),
         "seenAt": iso(worker.seen_at),
         "alive": (now - worker.seen_at).total_seconds() * 1000 <= visibility_ms,
+    }
+
+
+def running_shape(job: Running, redact: Redactor) -> Shape:
+    """A job that runs, without its data."""
+    return {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "companyId": job.company_id,
+        "attempt": job.attempt,
+        "startedAt": iso(job.started_at),
+        "progress": job.progress,
+        "message": _text(job.message, redact),
     }
 
 
@@ -261,6 +279,7 @@ def import_type_shape(declared: ImportType) -> Shape:
         "into": declared.into,
         "key": list(declared.key),
         "queue": declared.queue,
+        "companyRequired": declared.company is not None and declared.importer.default_company is None,
         "columns": [
             {
                 "name": field.name,
@@ -271,6 +290,7 @@ def import_type_shape(declared: ImportType) -> Shape:
                 "choices": list(field.choices),
                 "secret": field.secret,
                 "formats": dump_formats(field.formats),
+                "accepts": accepts(field),
             }
             for field in declared.fields
         ],

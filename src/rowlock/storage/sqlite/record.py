@@ -44,6 +44,6 @@ def prune(connection: apsw.Connection, now: int, days: float, limit: int) -> int
 
 
 def _record(row: Row) -> FailureRecord:
-    *fields, final, reason, stack, failed_at, resolved_at = row
+    *fields, final, reason, stack, failed_at, resolved_at, started_at, owner = row
     fields += [bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at)]
-    return FailureRecord(*fields)
+    return FailureRecord(*fields, moment_or_none(started_at), owner)
