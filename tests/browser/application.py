@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backoffice import app
-from rowlock import Allow, Job, Permanent
+from rowlock import Allow, Call, Job, Permanent
 
 __all__ = ["app"]
 
@@ -28,3 +28,9 @@ async def note(job: Job, **said: Any) -> dict[str, Any]:
 
 # Nobody listens there: what is sent fails, and is tried again.
 crm = app.integration("crm", base_url="http://127.0.0.1:9", token="for-tests", limits=[Allow(100, per_seconds=10)])
+
+
+@crm.operation("keep", key="note_{name}", about="{name}")
+async def keep(call: Call, name: str, text: str) -> Any:
+    """One note."""
+    return (await call.put(f"/notes/{name}", {"text": text})).json

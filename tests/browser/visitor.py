@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, expect
 
@@ -68,7 +69,7 @@ class Visitor:
 
     async def sign_in(self, token: str, path: str = "/") -> Page:
         """Follow the link that a terminal shows, to this page."""
-        await self.page.goto(f"/sign-in?token={token}&next={path}")
+        await self.page.goto(f"/sign-in?token={token}&next={quote(path, safe='')}")
         return self.page
 
     async def go(self, path: str) -> Page:
