@@ -274,6 +274,7 @@ def import_type_shape(declared: ImportType) -> Shape:
     """An import type: what its files may look like, and where their rows go."""
     return {
         "name": declared.name,
+        "about": declared.about,
         "mode": declared.mode.value,
         "policy": declared.policy.value,
         "into": declared.into,
