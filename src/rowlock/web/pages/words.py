@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -83,12 +84,24 @@ def pretty(value: Any) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter at its beginning and a full stop at its end."""
+    """A message as a sentence: it begins with a capital letter, unless with a name, and ends with a full stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!", "…")) else f"{text}."
+
+
+def titled(name: str) -> str:
+    """A name of the code's for people: priceList is Price list, ap is AP."""
+    if len(name) <= 3:
+        return name.upper()
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.]+", " ", name).lower()
+    return words[:1].upper() + words[1:]
 
 
 FILTERS = {
+    "titled": titled,
     "sentence": sentence,
     "number": count,
     "size": size,

@@ -150,7 +150,121 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(); } });
 
-// -- uploads (imports page) --
+// -- uploads (imports page) -----------------------------------------------------------------------
+// The form works without all this. Here: what the server says of a file before it is sent, and how far it is.
+
+document.documentElement.classList.add("scripted");
+
+function uploads(form) {
+  const drop = form.querySelector(".drop"), field = form.elements.file, kind = form.elements.type;
+  const sending = form.querySelector("#sending"), bar = sending.querySelector("progress"), sent = form.querySelector("#sent");
+  const page = (text) => new DOMParser().parseFromString(text, "text/html");
+  const mega = (bytes) => (bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
+  let request = null, chosenByHand = false;
+
+  /** What the server says about the file, in place of what it said before. */
+  function answer(fresh) {
+    const now = form.querySelector("#answer"), next = fresh.querySelector("#answer, #problem");
+    now.replaceChildren(...(next ? document.adoptNode(next).childNodes : []));
+    tellTimes(now);
+  }
+
+  async function look() {
+    answer(page(""));
+    const file = field.files[0];
+    drop.classList.toggle("has", Boolean(file));
+    if (!file) return;
+    const asked = new URLSearchParams({ file: file.name, size: file.size });
+    const said = await fetch(`${form.action}?${asked}`, { headers: { accept: "text/html", "x-rowlock-live": "1" } });
+    if (!said.ok || field.files[0] !== file) return;
+    const fresh = page(await said.text());
+    answer(fresh);
+    const next = fresh.querySelector("#type");
+    if (next && !chosenByHand) {
+      kind.value = next.value;
+      form.querySelector("#detected")?.remove();
+      const why = fresh.querySelector("#detected");
+      if (why) kind.after(document.adoptNode(why));
+      show();
+    }
+  }
+
+  /** The columns of the type that is chosen, and of no other. */
+  function show() {
+    for (const each of document.querySelectorAll("details[data-type]")) each.open = each.dataset.type === kind.value;
+  }
+
+  function send(event) {
+    event.preventDefault();
+    if (request) return;
+    const file = field.files[0], given = new FormData();
+    const before = new FormData(form);
+    if (event.submitter?.name) before.set(event.submitter.name, event.submitter.value);
+    if (event.submitter?.name === "force") before.set("dryRun", "false");
+    before.delete("file");
+    for (const [name, value] of before) given.append(name, value);
+    given.append("file", file); // last: what is wrong with the rest is said before all of it has come
+    request = new XMLHttpRequest();
+    request.upload.onprogress = ({ loaded, total }) => {
+      bar.value = (100 * loaded) / total;
+      sent.textContent = loaded < total ? `Sending ${file.name}: ${mega(loaded)} of ${mega(total)} MB` : "All of it is sent; one moment…";
+    };
+    request.onload = () => {
+      const there = new URL(request.responseURL);
+      if (request.status === 200 && there.pathname !== new URL(form.action).pathname) return location.assign(there);
+      answer(page(request.responseText));
+      over();
+    };
+    request.onerror = () => broken("The connection broke off while the file was sent, or the server would not take it. Try again.");
+    request.onabort = () => broken("You have stopped it. Nothing of the file was kept.");
+    bar.value = 0;
+    sent.textContent = `Sending ${file.name}`;
+    busy(true);
+    request.open("POST", form.action);
+    request.setRequestHeader("accept", "text/html");
+    request.send(given);
+  }
+
+  function broken(text) {
+    const told = document.createElement("p");
+    told.className = "notice bad";
+    told.textContent = text;
+    form.querySelector("#answer").replaceChildren(told);
+    over();
+  }
+
+  function over() {
+    request = null;
+    busy(false);
+    form.querySelector("#answer").scrollIntoView({ block: "nearest" });
+  }
+
+  function busy(is) {
+    sending.hidden = !is;
+    for (const button of form.querySelectorAll("button:not(#stop-sending)")) button.disabled = is;
+    field.disabled = is;
+  }
+
+  field.addEventListener("change", look);
+  kind.addEventListener("change", () => { chosenByHand = Boolean(kind.value); form.querySelector("#detected")?.remove(); show(); });
+  form.addEventListener("submit", send);
+  form.querySelector("#stop-sending").addEventListener("click", () => request?.abort());
+  addEventListener("beforeunload", (event) => { if (request && request.readyState < 4) event.preventDefault(); });
+
+  // A file that is dropped beside the box would otherwise take the place of the page.
+  for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
+  for (const kind of ["dragenter", "dragover"]) addEventListener(kind, () => drop.classList.add("over"));
+  for (const kind of ["dragleave", "drop"]) addEventListener(kind, () => drop.classList.remove("over"));
+  addEventListener("drop", (event) => {
+    if (!event.dataTransfer?.files.length || request) return;
+    field.files = event.dataTransfer.files;
+    look();
+  });
+  if (field.files.length) look(); // the browser remembers what was chosen before
+}
+
+const uploadForm = document.getElementById("upload");
+if (uploadForm) uploads(uploadForm);
 
 // -- begin ----------------------------------------------------------------------------------------
 
