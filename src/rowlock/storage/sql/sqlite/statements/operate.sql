@@ -30,13 +30,13 @@ ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_ids
-SELECT seq FROM job_records
-WHERE id IN (SELECT value FROM json_each(:ids)) AND seq < :before
-  AND (:status IS NULL OR status = :status)
-  AND (:type IS NULL OR type = :type)
-  AND (:queue IS NULL OR queue = :queue)
-  AND (:company_id IS NULL OR company_id = :company_id)
-ORDER BY seq DESC
+SELECT j.seq FROM job_records j
+WHERE j.id IN (SELECT value FROM json_each(:ids)) AND j.seq < :before
+  AND (:status IS NULL OR j.status = :status)
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_queued
