@@ -20,19 +20,19 @@ from rowlock.web.models import EXAMPLE_ID
 from rowlock.web.pages.narrow import STATUSES, cursor_of, lately, narrowed, tidied
 from rowlock.web.pages.paint import at, back, page, rowlock
 from rowlock.web.pages.shared import shared
-from rowlock.web.pages.standing import can, says, seconds_of, short, standing
+from rowlock.web.pages.standing import can, first_line, says, seconds_of, short, standing
 from rowlock.web.problem import Problem
 
 router = APIRouter()
 
 SHOWN = 50
-_EVENTS = {
+_EVENTS = {  # of a timeline; {} is the attempt
     "enqueued": "Enqueued",
-    "started": "Started",
-    "failed": "Failed",
+    "started": "{} started",
+    "failed": "{} failed",
     "retried": "Queued again by a person",
-    "due": "Next attempt",
-    "succeeded": "Succeeded",
+    "due": "{} is due",
+    "succeeded": "{} succeeded",
     "cancelled": "Cancelled",
 }
 _KEYS = ("status", "type", "queue", "companyId", "since", "until")
@@ -78,13 +78,17 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
     if raw and not caller.token.role.covers(Role.ADMIN):
         raise Problem("forbidden", f"payloads with their secrets need the role admin; yours is {caller.token.role}")
     found, now = await caller.desk.job(job_id, raw=raw), datetime.now(UTC)
+    names = await _worker_names(request, caller)
     return page(
         request,
         caller,
         "job.html",
         job=found,
         raw=raw,
-        stands_now=standing(found, now),
+        stands_now=standing(found, now, names),
+        names=names,
+        short=short,
+        first_line=first_line,
         seconds=seconds_of(found),
         can=can(found, now),
         past=await caller.desk.timeline(job_id, stacks=caller.token.role.covers(Role.ADMIN)),
@@ -184,6 +188,14 @@ async def _hindered(request: Request, caller: Caller, job: Shape, now: datetime)
         return []
     health = await shared(request).get(("health",), caller.desk.health)
     return [warning for warning in health["warnings"] if f"queue {job['queue']} " in f"{warning} "]
+
+
+async def _worker_names(request: Request, caller: Caller) -> dict[str, str]:
+    """What workers are called, by id; they are not told to one company."""
+    if caller.token.company_id is not None:
+        return {}
+    found = await shared(request).get(("doing",), caller.desk.doing)
+    return {worker["id"]: worker["name"] for worker in found["workers"]}
 
 
 def _import_id(job: Shape) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rowlock.shapes import Shape
@@ -18,14 +20,14 @@ class Standing(NamedTuple):
     after: str = ""
 
 
-def standing(job: Shape, now: datetime) -> Standing:
-    """What a person wants to know first about a job."""
+def standing(job: Shape, now: datetime, workers: Mapping[str, str] = MappingProxyType({})) -> Standing:
+    """What a person wants to know first about a job; workers go by their names, where these are known."""
     tries = f"attempt {job['attempts']:,} of {job['maxAttempts']:,}"
     match job["status"]:
         case "queued":
             return _waiting(job, now, tries)
         case "processing":
-            return _running(job, now, tries)
+            return _running(job, now, tries, workers)
         case "succeeded":
             return Standing("Succeeded", job["finishedAt"], f"at {tries}.")
         case "failed":
@@ -40,15 +42,17 @@ def _waiting(job: Shape, now: datetime, tries: str) -> Standing:
     later = moment(at) > now
     if job["attempts"]:
         if later:
-            return Standing(f"A{tries[1:]} failed; the next one starts", at)
+            return Standing(f"A{tries[1:]} failed; the next one is due", at)
         return Standing(f"A{tries[1:]} failed; the next one starts as soon as a worker is free. Ready since", at)
     if later:
-        return Standing("Waits for its time: starts", at)
+        return Standing("Waits for its time: due", at)
     return Standing("Waits for a free worker. Ready since", at)
 
 
-def _running(job: Shape, now: datetime, tries: str) -> Standing:
-    owner = job["lockOwner"] or "a worker"
+def _running(job: Shape, now: datetime, tries: str, workers: Mapping[str, str]) -> Standing:
+    owner = "a worker"
+    if job["lockOwner"]:
+        owner = workers.get(job["lockOwner"]) or f"worker {short(job['lockOwner'])}"
     seen = job["lockedAt"]
     if seen and moment(seen) + timedelta(milliseconds=job["visibilityTimeoutMs"]) < now:
         return Standing(f"{owner} runs it and was last seen", seen, "If it stays silent, another attempt follows.")
