@@ -21,7 +21,7 @@ from rowlock.storage.access import Role
 from rowlock.storage.open import open_store
 from rowlock.tokens import new_token
 
-SECONDS = 30.0
+SECONDS = 60.0
 LOOK_SECONDS = 0.05
 OVER = ("succeeded", "failed", "cancelled")
 _TESTS = Path(__file__).parents[1]
