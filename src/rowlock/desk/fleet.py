@@ -19,6 +19,15 @@ class Fleet(Sight):
         """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
         return {"queues": [queue_shape(queue) for queue in await self._queues()]}
 
+    async def totals(self) -> Shape:
+        """How many jobs of each queue are there that have ended, by how they did: {queues}."""
+        queues: dict[str, Shape] = {}
+        for total in await self._app.store.totals():
+            told = queues.setdefault(total.queue, {"succeeded": 0, "failed": 0, "cancelled": 0})
+            for status in told:
+                told[status] += getattr(total, status)
+        return {"queues": queues}
+
     async def switch(self, queue: str, *, paused: bool) -> Shape:
         """Pause a queue for the whole fleet, or let it be worked on again; `known` is false where nobody uses it."""
         checked_name(queue, "queue")

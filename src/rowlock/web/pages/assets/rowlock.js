@@ -1,6 +1,6 @@
 // The pages, alive: what changes is rendered by the server, fetched again, and put in place of what it was.
 
-const FIRST_MS = 300, BETWEEN_MS = 2_000, TIMES_MS = 10_000;
+const FIRST_MS = 300, BETWEEN_MS = 2_000, SETTLED_MS = 2_000, TIMES_MS = 10_000;
 
 // -- times: "3 min ago" ---------------------------------------------------------------------------
 
@@ -102,7 +102,12 @@ function swap(fresh) {
 
 // -- listening ------------------------------------------------------------------------------------
 
-let source = null, timer = null, refreshedAt = 0, wanted = false, busy = false;
+let source = null, timer = null, refreshedAt = 0, heardAt = 0, wanted = false, busy = false;
+
+function heard() {
+  heardAt = Date.now();
+  soon();
+}
 
 function soon() {
   wanted = true;
@@ -113,7 +118,8 @@ function soon() {
 async function now() {
   timer = null;
   if (document.hidden) return;
-  wanted = false;
+  // The server's answer may be from a moment before the event: look once more when it has settled.
+  wanted = Date.now() - heardAt < SETTLED_MS;
   busy = true;
   try {
     await refresh();
@@ -134,13 +140,13 @@ function listen() {
   // A hidden tab lets go of its connection: a browser has few of them for all tabs together.
   if (!address || document.hidden) return;
   source = new EventSource(address);
-  source.onopen = () => { if (sign) { sign.hidden = false; sign.dataset.on = ""; } if (wanted) soon(); };
+  source.onopen = () => { if (sign) { sign.hidden = false; sign.dataset.on = ""; } soon(); }; // what changed since the page was made
   source.onerror = () => {
     if (sign) delete sign.dataset.on;
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5_000);
   };
   const kinds = document.querySelector("main").dataset.liveOn?.split(" ") ?? ["job", "import", "queue"];
-  for (const kind of [...kinds, "gap"]) source.addEventListener(kind, soon);
+  for (const kind of [...kinds, "gap"]) source.addEventListener(kind, heard);
 }
 
 document.addEventListener("visibilitychange", () => {
