@@ -119,9 +119,7 @@ class Imports(Sight):
         await self._app.imports.resume((await self._import(import_id)).id)
         return await self.import_job(import_id)
 
-    async def import_again(
-        self, import_id: ImportId, *, user_id: str | None = None, force: bool = False
-    ) -> Shape:
+    async def import_again(self, import_id: ImportId, *, user_id: str | None = None, force: bool = False) -> Shape:
         """Import the file of an earlier import for real, of a dry run say, without sending it again.
 
         The same file twice is a duplicate here too, unless it is forced; the file is there as long as it is kept.

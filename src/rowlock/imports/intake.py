@@ -101,9 +101,7 @@ class Intake:
             received = upload.Received(path, record.file_name, kind, record.sha256, record.size_bytes)
             return await self.add(received, about)
         except FileNotFoundError:
-            raise ImportNotResumable(
-                f"the file of import {record.id} is not kept any more; upload it again"
-            ) from None
+            raise ImportNotResumable(f"the file of import {record.id} is not kept any more; upload it again") from None
         finally:
             path.unlink(missing_ok=True)
 

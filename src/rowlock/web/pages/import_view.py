@@ -55,12 +55,14 @@ def steps(found: Shape) -> list[Step]:
     at = 3 if status == "SUCCEEDED" else 2 if chunks is not None else 1 if found["startedAt"] else 0
     texts = [
         size(found["sizeBytes"]),
-        "" if at < 1 else f"{read:,} rows" if read is not None else (found["message"] or "").partition(": ")[2],
-        "" if chunks is None else f"{done:,} of {chunks:,} chunks",
+        "" if read is None else f"{read:,} rows",
+        "" if chunks is None else f"{done:,} of {chunks:,} chunk{'s' if chunks != 1 else ''}",
         _end(found),
     ]
-    if at == 0 and status == "QUEUED":
+    if status == "QUEUED":
         texts[1] = "starts as soon as a worker is free"
+    elif status == "RUNNING" and at == 1:
+        texts[1] = (found["message"] or "").partition(": ")[2]
     names = ("Uploaded", "Reading the file", loading, "Done")
     stopped = status in ("FAILED", "CANCELLED")
     at = max(at, 1)
@@ -72,7 +74,7 @@ def steps(found: Shape) -> list[Step]:
 
 def _end(found: Shape) -> str:
     begun, ended = instant(found["createdAt"]), instant(found["finishedAt"])
-    if found["status"] not in _OVER or begun is None or ended is None:
+    if found["status"] != "SUCCEEDED" or begun is None or ended is None:
         return ""
     return f"after {max(1, round((ended - begun).total_seconds())):,} s"
 
@@ -89,7 +91,7 @@ def headline(found: Shape) -> tuple[str, str]:
             return "This import was cancelled." + _stays(found), "bad"
         case "FAILED":
             error = found["errorJson"] or {}
-            return told(error.get("code", ""), error.get("message", "")).title + ".", "bad"
+            return sentence(told(error.get("code", ""), error.get("message", "")).title), "bad"
     if not found["dryRun"]:
         if not failed:
             return f"All {_rows(total)} {_were(total)} imported.", "good"
@@ -166,7 +168,10 @@ def failure(found: Shape) -> Failure | None:
     plain = told(str(error.get("code", "")), str(error.get("message", "")))
     nearest = error.get("nearest") or {}
     missing = [(name, nearest.get(name, ())) for name in error.get("missing") or ()]
-    return Failure(plain.title, plain.text, plain.advice, missing, error.get("found") or (), error.get("row"))
+    text = plain.text
+    if missing:  # the table of columns says the rest
+        text = f"The file has no column for {', '.join(name for name, _ in missing)}."
+    return Failure(plain.title, text, plain.advice, missing, error.get("found") or (), error.get("row"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +219,9 @@ def groups(found: Shape) -> list[Group]:
         first.setdefault((error["column"], error["code"]), error)
     made = []
     for group in found["summary"]["errorGroups"]:
-        example = first.get((group["column"], group["code"]))
-        reason = example["reason"] if example else about_code(group["code"])
-        made.append(
-            Group(
-                group["column"],
-                sentence(reason),
-                group["count"],
-                example and example["row"],
-                example and example["value"],
-            )
-        )
+        example = first.get((group["column"], group["code"])) or {}
+        reason = sentence(example.get("reason") or about_code(group["code"]))
+        made.append(Group(group["column"], reason, group["count"], example.get("row"), example.get("value")))
     return made
 
 
@@ -304,16 +301,19 @@ class ChangedRow:
     cells: Sequence[tuple[str, str | None]]  # what it would be; what it was, where that is something else
 
 
-def changes(result: Mapping[str, Any]) -> Changes:
-    """The sample of a dry run; columns that are empty in all of it are left out."""
-    sample = result.get("sample") or ()
+def changes(found: Shape) -> Changes:
+    """The sample of a dry run; columns that say nothing are left out: empty ones, and those that are the same in all
+    rows and not in the file, such as the company."""
+    sample = (found["resultJson"] or {}).get("sample") or ()
     names = dict.fromkeys(name for change in sample for name in change["after"])
-    filled = [name for name in names if any(_filled(change, name) for change in sample)]
-    return Changes(filled, [_changed(change, filled) for change in sample])
+    in_file = found["metaJson"].get("columns") or {}
+    told = [name for name in names if _tells(sample, name, name in in_file)]
+    return Changes(told, [_changed(change, told) for change in sample])
 
 
-def _filled(change: Mapping[str, Any], name: str) -> bool:
-    return change["after"].get(name) is not None or (change["before"] or {}).get(name) is not None
+def _tells(sample: Sequence[Mapping[str, Any]], name: str, in_file: bool) -> bool:
+    values = {_text(side.get(name)) for change in sample for side in (change["before"] or {}, change["after"]) if side}
+    return len(values) > 1 or (in_file and values != {""})
 
 
 def _changed(change: Mapping[str, Any], names: Iterable[str]) -> ChangedRow:

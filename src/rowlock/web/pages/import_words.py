@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rowlock.imports.checking.reasons import CODES
 from rowlock.web.pages.words import sentence
@@ -88,7 +88,13 @@ class Told:
 
 def told(code: str, message: str) -> Told:
     """What is wrong, where, and what to do."""
-    return Told(code, _TITLES.get(code, "The file cannot be imported"), sentence(message), _NEXT.get(code, ""))
+    title = sentence(_TITLES.get(code, "The file cannot be imported"))
+    return Told(code, title, sentence(message), _NEXT.get(code, ""))
+
+
+def nameless() -> Told:
+    """Nobody has said what is in a file, and its name does not tell."""
+    return replace(told("unknown_import_type", ""), text="Its name does not tell, and nothing was chosen.")
 
 
 def may_go_on(code: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query
@@ -21,13 +22,14 @@ from rowlock.errors import (
     ImportNotFound,
     ImportNotResumable,
     SettingsError,
+    UnknownImportType,
 )
 from rowlock.imports.upload import too_large
 from rowlock.shapes import Shape
 from rowlock.web import models
 from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.pages import import_view as view
-from rowlock.web.pages.import_words import Told, told
+from rowlock.web.pages.import_words import Told, nameless, told
 from rowlock.web.pages.paint import back, fields, page, rowlock
 from rowlock.web.pages.shared import shared
 from rowlock.web.pages.words import count, sentence
@@ -40,6 +42,7 @@ ImportId = Annotated[str, Path(min_length=1, max_length=64)]
 _LISTED = 25
 _ERROR_ROWS = 50
 _NAMES_SECONDS = 30.0
+_FRESH_SECONDS = 0.25  # less than pages wait after an event: the last one must not be answered with what was before it
 _ROW_MAX = 2**31 - 1
 _SIZE_MAX = 2**53
 
@@ -49,20 +52,21 @@ async def imports(
     request: Request,
     caller: Viewer,
     type: Annotated[str, Query(max_length=200)] = "",
-    status: Annotated[models.ImportWord | None, Query()] = None,
+    status: Annotated[models.ImportWord | Literal[""], Query()] = "",
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     file: Annotated[str, Query(max_length=1_000)] = "",
     size: Annotated[int, Query(ge=0, le=_SIZE_MAX)] = 0,
     as_: Annotated[str, Query(alias="as", max_length=200)] = "",
 ) -> Response:
-    """The form and the list. With `file` and `size`, what the form says of a file that was chosen; with `as`, of a type."""
-    wrong, detected = None, ""
+    """The form and the list. With `file` and `size`, what is said of a file before it is sent."""
+    wrong, chosen, hint = None, as_, ""
     if file:
         try:
-            detected = await _type_of(caller, file, size)
+            chosen = await _type_of(caller, file, size)
+            hint = "Recognised by the file's name." if chosen else "Choose what is in it: its name does not tell."
         except (FileRefused, SettingsError) as error:
             wrong = told(error.code, str(error))
-    return await _page(request, caller, type, status, cursor, wrong=wrong, chosen=as_ or detected, detected=detected)
+    return await _page(request, caller, type, status, cursor, wrong=wrong, chosen=chosen, hint=hint)
 
 
 async def _type_of(caller: Caller, file: str, size: int) -> str:
@@ -75,13 +79,15 @@ async def _type_of(caller: Caller, file: str, size: int) -> str:
 @router.post("/imports")
 async def upload(request: Request, caller: Operator) -> Response:
     """A file comes in; what is wrong with it is said on the same page."""
-    existing, chosen = None, ""
+    existing = None
     try:
         added = await Upload(request, caller, models.UploadAsked()).taken()
         return back(request, f"/imports/{added['id']}")
     except DuplicateImport as error:
         wrong, status = told(error.code, str(error)), 409
-        existing = await _existing(caller, error)
+        existing = await _existing(caller, error.existing_import_id)
+    except UnknownImportType as error:
+        wrong, status = nameless() if "no type was given" in str(error) else told(error.code, str(error)), 422
     except RequestValidationError as error:
         wrong, status = told("validation_failed", "; ".join(item["msg"] for item in error.errors()[:3])), 422
     except (FileRefused, ImportFault, BadPayload, CompanyMismatch, SettingsError) as error:
@@ -90,12 +96,12 @@ async def upload(request: Request, caller: Operator) -> Response:
         if error.status >= 500:
             raise
         wrong, status = told(error.code, error.detail), error.status
-    return await _page(request, caller, wrong=wrong, existing=existing, chosen=chosen, answer=status)
+    return await _page(request, caller, wrong=wrong, existing=existing, answer=status)
 
 
-async def _existing(caller: Caller, error: DuplicateImport) -> Shape | None:
+async def _existing(caller: Caller, import_id: str) -> Shape | None:
     try:
-        return await caller.desk.import_job(error.existing_import_id)
+        return await caller.desk.import_job(import_id)
     except ImportNotFound:
         return None
 
@@ -104,19 +110,20 @@ async def _page(
     request: Request,
     caller: Caller,
     type: str = "",
-    status: str | None = None,
+    status: str = "",
     cursor: str | None = None,
     *,
     wrong: Told | None = None,
     existing: Shape | None = None,
     chosen: str = "",
-    detected: str = "",
+    hint: str = "",
     answer: int = 200,
 ) -> Response:
     desk, company = caller.desk, caller.token.company_id
     found = await shared(request).get(
         ("imports", company, type, status, cursor),
-        lambda: desk.import_jobs(type=type or None, status=status, limit=_LISTED, cursor=cursor),
+        lambda: desk.import_jobs(type=type or None, status=status or None, limit=_LISTED, cursor=cursor),
+        _FRESH_SECONDS,
     )
     types = (await desk.import_types())["types"]
     names = [each["name"] for each in types]
@@ -134,10 +141,10 @@ async def _page(
         newest=_query("/imports", asked) if cursor else "",
         filtered=bool(type or status or cursor),
         type=type,
-        word=status or "",
+        word=status,
         types=types,
         chosen=chosen if chosen in names else "",
-        detected=detected,
+        hint=hint,
         wrong=wrong,
         existing=existing,
         whose=await _names(request),
@@ -146,7 +153,7 @@ async def _page(
     )
 
 
-def _query(path: str, asked: dict[str, str | None]) -> str:
+def _query(path: str, asked: Mapping[str, str | None]) -> str:
     given = {name: value for name, value in asked.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 
@@ -171,27 +178,18 @@ async def import_page(
     import_id: ImportId,
     after: Annotated[int, Query(ge=0, le=_ROW_MAX)] = 0,
     columns: Annotated[str, Query(max_length=10)] = "",
+    before: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
-    return await _import_page(request, caller, import_id, after, columns)
-
-
-async def _import_page(
-    request: Request,
-    caller: Caller,
-    import_id: str,
-    after: int = 0,
-    columns: str = "",
-    *,
-    existing: Shape | None = None,
-    answer: int = 200,
-) -> Response:
+    """What became of it; with `before`, that the same file was imported then; with `after`, errors below that row."""
     desk, look = caller.desk, shared(request)
     key = (caller.token.company_id, import_id)
-    found = await look.get(("import", *key), lambda: desk.import_job(import_id))
+    found = await look.get(("import", *key), lambda: desk.import_job(import_id), _FRESH_SECONDS)
     rows = None
     if found["summary"]["errorCount"]:
         rows = await look.get(
-            ("errors", *key, after), lambda: desk.import_error_rows(import_id, after_row=after, limit=_ERROR_ROWS)
+            ("errors", *key, after),
+            lambda: desk.import_error_rows(import_id, after_row=after, limit=_ERROR_ROWS),
+            _FRESH_SECONDS,
         )
     app = rowlock(request)
     every = {"all": True, "bad": False}.get(columns)
@@ -200,7 +198,6 @@ async def _import_page(
         request,
         caller,
         "import.html",
-        status=answer,
         found=found,
         here_path=here,
         over=bool(found["finishedAt"]),
@@ -212,8 +209,9 @@ async def _import_page(
         actions=view.actions(found, datetime.now(UTC), app.settings.keep_import_file_days),
         groups=view.groups(found),
         sheet=rows and view.sheet(rows, every_column=every),
-        changes=view.changes(found["resultJson"] or {}) if found["dryRun"] else None,
-        existing=existing,
+        called=await _called(caller, found["type"]),
+        changes=view.changes(found) if found["dryRun"] else None,
+        existing=await _existing(caller, before) if before else None,
         after=after,
         every=every,
         next_errors=_query(here, {"after": str(rows["nextRow"]), "columns": columns})
@@ -225,6 +223,12 @@ async def _import_page(
     )
 
 
+async def _called(caller: Caller, type: str) -> dict[str, list[str]]:
+    """What the columns of a type may be called."""
+    types = (await caller.desk.import_types())["types"]
+    return {column["name"]: column["headers"] for each in types if each["name"] == type for column in each["columns"]}
+
+
 @router.post("/imports/{import_id}/import")
 async def import_again(request: Request, caller: Operator, import_id: ImportId) -> Response:
     """Import for real what a dry run has checked, without sending it again."""
@@ -232,7 +236,7 @@ async def import_again(request: Request, caller: Operator, import_id: ImportId) 
     try:
         added = await caller.desk.import_again(import_id, user_id=caller.token.id, force=force)
     except DuplicateImport as error:
-        return await _import_page(request, caller, import_id, existing=await _existing(caller, error), answer=409)
+        return back(request, _query(f"/imports/{import_id}", {"before": error.existing_import_id}))
     except (FileRefused, ImportNotResumable) as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
     return back(request, f"/imports/{added['id']}")

@@ -164,6 +164,7 @@ document.documentElement.classList.add("scripted");
 function uploads(form) {
   const drop = form.querySelector(".drop"), field = form.elements.file, kind = form.elements.type;
   const sending = form.querySelector("#sending"), bar = sending.querySelector("progress"), sent = form.querySelector("#sent");
+  const hint = form.querySelector("#hint");
   const page = (text) => new DOMParser().parseFromString(text, "text/html");
   const mega = (bytes) => (bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
   let request = null, chosenByHand = false;
@@ -188,9 +189,7 @@ function uploads(form) {
     const next = fresh.querySelector("#type");
     if (next && !chosenByHand) {
       kind.value = next.value;
-      form.querySelector("#detected")?.remove();
-      const why = fresh.querySelector("#detected");
-      if (why) kind.after(document.adoptNode(why));
+      hint.textContent = fresh.querySelector("#hint").textContent;
       show();
     }
   }
@@ -252,7 +251,7 @@ function uploads(form) {
   }
 
   field.addEventListener("change", look);
-  kind.addEventListener("change", () => { chosenByHand = Boolean(kind.value); form.querySelector("#detected")?.remove(); show(); });
+  kind.addEventListener("change", () => { chosenByHand = Boolean(kind.value); hint.textContent = ""; show(); });
   form.addEventListener("submit", send);
   form.querySelector("#stop-sending").addEventListener("click", () => request?.abort());
   addEventListener("beforeunload", (event) => { if (request && request.readyState < 4) event.preventDefault(); });
