@@ -11,7 +11,7 @@ from rowlock.web.guard import CALLER, OPEN, SIGN_IN, path_of
 from rowlock.web.pages.paint import at, page
 from rowlock.web.problem import PROBLEMS, Problem
 
-NAMES = ("", "jobs", "dead", "imports", "sync", "queues", "schedules", "sign-in", "sign-out", "assets")
+NAMES = ("jobs", "dead", "imports", "sync", "queues", "schedules", "sign-in", "sign-out", "assets")
 _MACHINES = (*OPEN, "/metrics", "/openapi.json")
 
 _NEXT = {
@@ -28,8 +28,8 @@ _NEXT = {
 def is_page(scope: Scope) -> bool:
     """Whether a person asks there, with a browser."""
     path = path_of(scope)
-    first = path.split("/", 2)[1]
-    if first in NAMES:
+    first = path[1:].partition("/")[0] if path.startswith("/") else None
+    if path == "/" or first in NAMES:
         return True
     if first == "api" or path in _MACHINES:
         return False
