@@ -195,9 +195,7 @@ async def test_a_session_whose_token_was_revoked_ends_and_says_so(site: Site, br
     assert "Your session has ended" in (await browser.get(answer.headers["location"])).text
 
 
-async def test_a_session_whose_token_has_expired_ends(
-    site: Site, browser: httpx.AsyncClient, clock: FakeClock
-) -> None:
+async def test_a_session_whose_token_has_expired_ends(site: Site, browser: httpx.AsyncClient, clock: FakeClock) -> None:
     brief = await site.add_token("brief", Role.VIEWER, expires_in_seconds=60)
     await browser.get("/sign-in", params={"token": brief})
     browser.cookies.set("rowlock_session", brief)  # the clock of the store is ahead of the one that cookies go by
