@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from rowlock.errors import RowlockError
 from rowlock.shapes import Shape
 from rowlock.web.models import DeadGiven
+from rowlock.web.pages.session import own_path
 from rowlock.web.problem import Problem, problem_of
 
 ROUND = 1_000  # jobs in one round
@@ -34,6 +35,7 @@ class Chosen:
     done: int = 0
     kept: int = 0  # conflicts
     cursor: str | None = None
+    came_from: str = ""  # the page that it was chosen at, to go back to
 
     @property
     def ids(self) -> list[str]:
@@ -63,7 +65,8 @@ def chosen(given: Mapping[str, str]) -> Chosen:
         raise Problem("validation_failed", told.removeprefix(": ")) from None
     asked = checked.model_dump(exclude={"all", "dry_run", "limit", "cursor"}, exclude_none=True)
     numbers = {key: _number(given.get(key)) for key in ("seen", "done", "kept")}
-    return Chosen(asked, said, cursor=checked.cursor, **numbers)
+    came_from = own_path(given["from"]) if given.get("from") else ""
+    return Chosen(asked, said, cursor=checked.cursor, came_from=came_from, **numbers)
 
 
 def _number(text: str | None) -> int:

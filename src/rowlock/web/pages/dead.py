@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
@@ -13,6 +14,7 @@ from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.pages.bulk import Ask, Chosen, Verb, chosen, rounds
 from rowlock.web.pages.narrow import Narrowed, cursor_of, narrowed, tidied
 from rowlock.web.pages.paint import back, fields, page
+from rowlock.web.pages.session import own_path
 from rowlock.web.pages.shared import shared
 from rowlock.web.pages.standing import says, short
 
@@ -43,19 +45,31 @@ async def dead(request: Request, caller: Viewer) -> Response:
 async def _groups(request: Request, caller: Caller, where: Narrowed) -> Shape:
     found: Shape = {"groups": [], "more": False, "complete": True, "lookedAt": 0}
     if not where.wrong:
-        key = ("dead", caller.token.company_id, *where.said.items())
-        found = await shared(request).get(key, lambda: caller.desk.dead_groups(**where.asked))
-    return {"found": found, "total": sum(group["count"] for group in found["groups"])}
+        found = await _grouped(request, caller, where)
+    return {"found": found, "total": sum(group["count"] for group in found["groups"]), "mark": _mark}
+
+
+def _mark(group: Shape) -> str:
+    """What stays the same about a group while others come and go."""
+    return blake2b(f"{group['type']}\n{group['reason']}".encode(), digest_size=8).hexdigest()
+
+
+async def _grouped(request: Request, caller: Caller, where: Narrowed) -> Shape:
+    """All groups of a filter, one look for all who ask at about the same time."""
+    asked = {key: value for key, value in where.asked.items() if key != "reason"}
+    key = ("dead", caller.token.company_id, *asked.items())
+    return await shared(request).get(key, lambda: caller.desk.dead_groups(**asked))
 
 
 async def _jobs(request: Request, caller: Caller, where: Narrowed) -> Shape:
     cursor = cursor_of(request.query_params)
     found = await caller.desk.jobs(status="failed", **where.asked, limit=SHOWN, cursor=cursor)
     told = await caller.desk.retry_dead(**where.asked, dry_run=True)
+    groups = (await _grouped(request, caller, where))["groups"]
     return {
+        "group": next((group for group in groups if group["reason"] == where.said["reason"]), None),
         "rows": [{"job": job, "short": short(job["id"]), "says": says(job)} for job in found["jobs"]],
         "total": told["matched"],
-        "guidance_steps": found["jobs"][0]["guidance"] if found["jobs"] else [],
         "cursor": cursor,
         "next_cursor": found["nextCursor"],
     }
@@ -88,6 +102,8 @@ async def _ask(request: Request, caller: Caller, verb: Verb) -> Response:
     """How many would it be? Nothing is done before that was seen."""
     query = request.query_params
     ids = " ".join(query.getlist("id"))
+    if not ids and query.get("from") and "cursor" not in query:
+        return back(request, own_path(query["from"]), "Choose at least one job first.", "bad")
     return await _sure(request, caller, verb, chosen({**query, **({"ids": ids} if ids else {})}))
 
 
@@ -121,6 +137,7 @@ async def _act(request: Request, caller: Caller, verb: Verb) -> Response:
             "cursor": outcome.cursor,
             "done": which.done + outcome.done,
             "kept": which.kept + len(outcome.conflicts),
+            **({"from": which.came_from} if which.came_from else {}),
         }
         return back(request, f"/dead/{verb}?{urlencode({**which.said, **left})}")
     told = outcome.told(verb, which.done, which.kept)
@@ -133,6 +150,8 @@ def _verb(caller: Caller, verb: Verb) -> Ask:
 
 def _after(which: Chosen) -> str:
     """Where to look when it is done: at what the filter leaves, without the group that is gone."""
+    if which.came_from:
+        return which.came_from
     kept = {key: which.said[key] for key in ("type", "queue", "companyId") if key in which.said}
     whole = "reason" not in which.said and "ids" not in which.said
     return f"/dead?{urlencode(kept)}" if kept and whole else "/dead"
