@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from rowlock.observe.guidance import OtherSide, about_job
 from rowlock.observe.redact import Redactor
 from rowlock.storage.access import JobChange, TokenRecord
 from rowlock.storage.imports import ChunkRecord, Counts, ErrorRow, ImportRecord
-from rowlock.storage.overview import Running
+from rowlock.storage.overview import MINUTE, History, Running
 from rowlock.storage.records import JobRecord, QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import FailureRecord, RunRecord
 from rowlock.sync.integration import Integration
@@ -150,6 +150,24 @@ def running_shape(job: Running, redact: Redactor) -> Shape:
         "progress": job.progress,
         "message": _text(job.message, redact),
     }
+
+
+def history_shape(history: History, minutes: int, queues: Iterable[str]) -> Shape:
+    """The last so many minutes of these queues and of all others that had any, the oldest minute first."""
+    times = [history.now - MINUTE * back for back in reversed(range(minutes))]
+    happened = {(each.queue, each.minute): each for each in history.minutes}
+    names = {*queues, *(queue for queue, _ in happened), *(queue for lags in history.lags.values() for queue in lags)}
+
+    def told(name: str) -> Shape:
+        found = [happened.get((name, time)) for time in times]
+        return {
+            "succeeded": [each.succeeded if each else 0 for each in found],
+            "failed": [each.failed if each else 0 for each in found],
+            "failedAttempts": [each.failures if each else 0 for each in found],
+            "lagSeconds": [history.lags[time].get(name, 0.0) if time in history.lags else None for time in times],
+        }
+
+    return {"minutes": [iso(time) for time in times], "queues": {name: told(name) for name in sorted(names)}}
 
 
 def token_shape(token: TokenRecord) -> Shape:

@@ -65,7 +65,9 @@ async def test_a_failure_is_recorded_with_all_that_is_known(store: Store, clock:
     )
     clock.advance(7.25)
     failure = Failed(uuid7(), '{"month": "[REDACTED]"}', 'Traceback:\n  File "ü.py", line 1')
-    ended = end(claimed, Outcome.RETRY, queue="reports", error="ValueError: no such month", failure=failure, seconds=2.5)
+    ended = end(
+        claimed, Outcome.RETRY, queue="reports", error="ValueError: no such month", failure=failure, seconds=2.5
+    )
     assert await store.settle(ANN, [ended]) == []
     expected = FailureRecord(
         id=failure.id,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from rowlock.desk.jobs import Jobs
 from rowlock.errors import CompanyMismatch
 from rowlock.notice import other_sides
 from rowlock.observe.guidance import about_group
-from rowlock.shapes import Shape, iso, running_shape, worker_shape
-from rowlock.storage.overview import HISTORY_MINUTES_MAX, MINUTE
+from rowlock.shapes import Shape, history_shape, iso, running_shape, worker_shape
+from rowlock.storage.overview import HISTORY_MINUTES_MAX
 from rowlock.storage.records import JobId, JobRecord, Status
 from rowlock.storage.reliability import FailureFilter, FailureRecord
 
 RUNNING_MAX = 200
 GROUPS_MAX = 200
-GROUPED_MAX = 100_000  # how many failed jobs are looked at, the newest first
+GROUPED_MAX = 50_000  # how many failed jobs are looked at, the newest first
 ATTEMPTS_MAX = 200
 
 
@@ -28,26 +29,8 @@ class Overview(Jobs):
         The last minute has not ended. A lag is null in minutes in which no supervisor ran.
         """
         self._fleet()
-        found = await self._app.store.history(max(1, min(minutes, HISTORY_MINUTES_MAX)))
-        wanted = range(max(1, min(minutes, HISTORY_MINUTES_MAX)))
-        times = [found.now - MINUTE * back for back in reversed(wanted)]
-        place = {time: at for at, time in enumerate(times)}
-        names = {*self._app.engine.queues(), *(m.queue for m in found.minutes), *(q for n in found.lags.values() for q in n)}
-        queues: dict[str, Shape] = {
-            name: {
-                **{what: [0] * len(times) for what in ("succeeded", "failed", "failedAttempts")},
-                "lagSeconds": [found.lags[time].get(name, 0.0) if time in found.lags else None for time in times],
-            }
-            for name in sorted(names)
-        }
-        for minute in found.minutes:
-            at = place.get(minute.minute)
-            if at is not None:
-                told = queues[minute.queue]
-                told["succeeded"][at] += minute.succeeded
-                told["failed"][at] += minute.failed
-                told["failedAttempts"][at] += minute.failures
-        return {"minutes": [iso(time) for time in times], "queues": queues}
+        minutes = max(1, min(minutes, HISTORY_MINUTES_MAX))
+        return history_shape(await self._app.store.history(minutes), minutes, self._app.engine.queues())
 
     async def doing(self) -> Shape:
         """Every worker with the jobs that it runs, those that began first first: {workers, more}."""
@@ -67,13 +50,13 @@ class Overview(Jobs):
     ) -> Shape:
         """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}.
 
-        The reason is the first line of the error. Only the newest failed jobs are looked at, as many as `lookedAt` says;
+        The reason is the first line of the error. Only the newest failed jobs are looked at, `lookedAt` of them;
         `complete` is false where there are more.
         """
         where = self._where(Status.FAILED, type, queue, company_id)
         found = await self._app.store.dead_groups(where, GROUPED_MAX, GROUPS_MAX + 1)
         others = other_sides(self._app)
-        told = [group._replace(reason=self._app.redact.text(group.reason)) for group in found.groups[:GROUPS_MAX]]
+        told = [replace(group, reason=self._app.redact.text(group.reason)) for group in found.groups[:GROUPS_MAX]]
         groups = [
             {
                 "type": group.type,
@@ -136,8 +119,11 @@ def _attempts(failures: list[FailureRecord]) -> list[Shape]:
         if began is not None:
             events.append(_event(began, "started", number, owner=owner))
         seconds = None if began is None else (failure.first_failed_at - began).total_seconds()
-        told = {"seconds": seconds, "owner": owner, "reason": failure.failed_reason, "stack": failure.stack_trace}
-        events.append(_event(failure.first_failed_at, "failed", number, **told))
+        why, where = failure.failed_reason, failure.stack_trace
+        failed = _event(
+            failure.first_failed_at, "failed", number, seconds=seconds, owner=owner, reason=why, stack=where
+        )
+        events.append(failed)
     again = dict.fromkeys(failure.resolved_at for failure in failures if failure.resolved_at is not None)
     return events + [_event(moment, "retried") for moment in again]
 

@@ -1,4 +1,4 @@
-"""What passes between the engine and a store for those who look: what runs, what died of what, and how the last hours were."""
+"""What passes between the engine and a store for those who look: what runs, what died of what, how the hours were."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Running(NamedTuple):
     message: str | None
 
 
-class DeadGroup(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
     """Failed jobs of one type that failed for the same reason."""
 
     type: str

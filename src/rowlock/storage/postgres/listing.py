@@ -7,7 +7,7 @@ from typing import Any
 
 from rowlock.ids import first_id, is_uuid
 from rowlock.storage.postgres.connection import SQL, Connections
-from rowlock.storage.postgres.rows import record
+from rowlock.storage.postgres.rows import clean, record
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 
 # Ids are UUIDv7: their order is time's.
@@ -61,7 +61,7 @@ def _question(form: str, where: JobFilter, limit: int, cursor: str | None = None
     if where.type_prefix is not None:
         found = found.replace("j.type = $1", "starts_with(j.type, $1)")
     if where.reason is not None:
-        asked.append(where.reason)
+        asked.append(clean(where.reason))
         for place, status in (("f", "f.status = 2"), ("j", "j.status = $7")):
             found = found.replace(status, f"{status} AND {_REASON.format(place, len(asked))}")
     if where.since is not None:

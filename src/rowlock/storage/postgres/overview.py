@@ -40,7 +40,7 @@ class Overview:
             found = found.replace("j.type = $1", "starts_with(j.type, $1)")
         asked = (where.type or where.type_prefix, where.queue, where.company_id, look_at, limit)
         rows = await self._connections.run(found, *asked)
-        return DeadGroups([DeadGroup._make(row[:6]) for row in map(tuple, rows)], rows[0][6] if rows else 0)
+        return DeadGroups([DeadGroup(*row[:6]) for row in map(tuple, rows)], rows[0][6] if rows else 0)
 
     async def history(self, minutes: int) -> History:
         first, *rows = await self._connections.fetch("history", minutes, self._now)

@@ -21,8 +21,8 @@ from rowlock.storage.records import (
     WorkerRecord,
 )
 from rowlock.storage.sqlite import tally
-from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, worker_record
-from rowlock.storage.sqlite.sql import REASON, SQL, run, run_each, value
+from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, storable, worker_record
+from rowlock.storage.sqlite.sql import SQL, run, run_each, value
 
 _NEWEST = 2**63 - 1
 _OUTCOMES = {
@@ -34,7 +34,11 @@ _DEAD = (Status.FAILED, Status.CANCELLED)
 _OF_TYPE = re.compile(r"([\w.]+) = :type\b")
 _NEWEST_FIRST = re.compile(r"ORDER BY ([\w.]+) DESC\nLIMIT :limit")
 _IN_TIME = "AND EXISTS (SELECT 1 FROM jobs t WHERE t.seq = {} AND t.id >= :since AND t.id < :until)\n"
-_FOR_REASON = f"AND EXISTS (SELECT 1 FROM finished e WHERE e.seq = {{}} AND e.outcome = 2 AND {REASON} = :reason)\n"
+_FOR_REASON = """AND EXISTS (
+    SELECT 1 FROM finished e WHERE e.seq = {} AND e.outcome = 2 AND :reason =
+        substr(coalesce(e.error, ''), 1, min(201, coalesce(nullif(instr(e.error, char(10)), 0), 201),
+            coalesce(nullif(instr(e.error, ' (attempt '), 0), 201)) - 1))
+"""  # as overview.reason_of says
 _LAST_ID = "ffffffff"
 _BY_STATUS = {
     None: "pick_any",
@@ -198,7 +202,7 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "ids": None if where.ids is None else json_text([id.lower() for id in where.ids if is_uuid(id)]),
         "since": "" if where.since is None else first_id(where.since),
         "until": _LAST_ID if where.until is None else first_id(where.until),
-        "reason": where.reason,
+        "reason": storable(where.reason),
     }
     return [seq for (seq,) in connection.execute(_narrowed(of_type(name, where), where), asked)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import apsw
 import orjson
@@ -13,7 +14,7 @@ from rowlock.storage.overview import DeadGroup, DeadGroups, History, Minute, Run
 from rowlock.storage.records import JobFilter, JobId
 from rowlock.storage.sqlite import tally
 from rowlock.storage.sqlite.operate import of_type
-from rowlock.storage.sqlite.rows import json_text, moment
+from rowlock.storage.sqlite.rows import Row, json_text, moment
 from rowlock.storage.sqlite.sql import run
 from rowlock.storage.sqlite.work import Worked
 
@@ -59,10 +60,14 @@ def _hasten(connection: apsw.Connection, now: int, job_id: JobId) -> bool:
 
 
 def _dead_groups(connection: apsw.Connection, where: JobFilter, look_at: int, limit: int) -> DeadGroups:
-    asked = {"queue": where.queue, "company_id": where.company_id, "look_at": look_at, "limit": limit}
+    asked: dict[str, Any] = {"queue": where.queue, "company_id": where.company_id, "look_at": look_at, "limit": limit}
     name = "dead_groups" if where.company_id is None else "dead_groups_of_company"
-    rows = connection.execute(of_type(name, where), {**asked, "type": where.type or where.type_prefix}).fetchall()
-    groups = [DeadGroup(*row[:3], moment(row[3]), moment(row[4]), row[5]) for row in rows]
+    asked["type"] = where.type or where.type_prefix
+    rows: list[Row] = connection.execute(of_type(name, where), asked).fetchall()
+    groups = [
+        DeadGroup(type_name, reason, count, moment(first_at), moment(last_at), sample_id)
+        for type_name, reason, count, first_at, last_at, sample_id, _ in rows
+    ]
     return DeadGroups(groups, rows[0][6] if rows else 0)
 
 

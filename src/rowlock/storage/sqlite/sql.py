@@ -11,10 +11,6 @@ from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.statements import statements
 
 SQL = statements("sqlite")
-REASON = (  # as overview.reason_of says
-    "substr(e.error, 1, min(201, coalesce(nullif(instr(e.error, char(10)), 0), 201),"
-    " coalesce(nullif(instr(e.error, ' (attempt '), 0), 201)) - 1)"
-)
 
 Bindings = Sequence[Any] | Mapping[str, Any]
 
