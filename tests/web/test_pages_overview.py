@@ -15,7 +15,7 @@ import pytest
 from rowlock import FakeClock, Job
 from rowlock.storage.access import Role
 from rowlock.web.pages import charts, words
-from rowlock.web.pages.shared import SECONDS as SHARED_SECONDS
+from rowlock.web.pages.overview import SECONDS as SHARED_SECONDS
 from rowlock.web.pages.shared import Shared
 from web.conftest import MakeSite
 from web.site import Site

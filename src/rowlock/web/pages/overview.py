@@ -18,6 +18,7 @@ from rowlock.web.pages import charts, words
 from rowlock.web.pages.paint import back, page, rowlock
 from rowlock.web.pages.shared import shared
 
+SECONDS = 2.0  # as often as one open page asks again at most: many of them cost no more than it
 QUEUES_MAX = 100  # how many are shown: those where most is waiting or wrong
 WORKERS_MAX = 50
 WORKER_JOBS_MAX = 6
@@ -32,7 +33,7 @@ async def overview(request: Request, caller: Viewer) -> Response:
     if caller.token.company_id is not None:
         return await _own(request, caller)
     app = rowlock(request)
-    seen = await shared(request).get("overview", lambda: _seen(caller.desk))
+    seen = await shared(request).get("overview", lambda: _seen(caller.desk), SECONDS)
     failures = seen["health"]["failures"]
     types = sorted(declared.name for declared in app.registry if declared.name != IMPORT_JOB)
     return page(
