@@ -29,7 +29,8 @@ class Paper(HTMLParser):
         super().__init__(convert_charrefs=True)
         assert answer.headers["content-type"] == "text/html; charset=utf-8", answer.headers
         self.status = answer.status_code
-        self.links: dict[str, str] = {}
+        self.links: dict[str, str] = {}  # the first of each text
+        self.hrefs: list[str] = []
         self.forms: list[Form] = []
         self.ids: list[str] = []
         self._open: list[tuple[str, dict[str, str | None]]] = []
@@ -80,6 +81,7 @@ class Paper(HTMLParser):
         words = " ".join("".join(self._link).split())
         if tag == "a" and given.get("href"):
             self.links.setdefault(words, str(given["href"]))
+            self.hrefs.append(str(given["href"]))
         elif tag == "button":
             self.forms[-1].buttons.append(words)
 

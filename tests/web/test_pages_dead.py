@@ -71,7 +71,8 @@ async def test_dead_jobs_are_grouped_by_type_and_reason(site: Site) -> None:
 
 async def test_groups_are_filtered(site: Site) -> None:
     await dead(site, "no paper", companyId="acme")
-    await site.dead(queue="other")
+    await site.enqueue("doomed", queue="other")
+    await site.app.work("other", drain=True)
     assert "1 job in 1 group that match." in (await paper(site, "/dead?companyId=acme")).text
     assert "it never works" in (await paper(site, "/dead?queue=other")).text
     page = await paper(site, "/dead?type=nobody")
@@ -293,4 +294,4 @@ async def test_what_others_have_written_is_text(site: Site) -> None:
         assert "<script>" not in answer.text
         assert "<b>" not in answer.text
         assert HOSTILE in Paper(answer).text
-    assert "1 job failed for this reason." in (await paper(site, f"/dead?{query}")).text
+    assert f"1 job of the company {HOSTILE} failed for this reason." in (await paper(site, f"/dead?{query}")).text

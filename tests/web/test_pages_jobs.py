@@ -15,6 +15,7 @@ from rowlock.storage.access import Role
 from rowlock.web.pages.narrow import narrowed
 from rowlock.web.pages.standing import can, first_line, says, short, standing
 from web.conftest import MakeSite
+from web.importing import declare_importers, imported
 from web.paper import Paper, after, paper, post
 from web.site import Site
 
@@ -325,7 +326,11 @@ async def test_what_others_have_written_is_text(make_site: MakeSite) -> None:
         Paper(answer)
 
 
-async def test_a_job_of_an_import_leads_to_it(site: Site) -> None:
+async def test_a_job_leads_to_its_import_and_to_the_schedules_of_its_type(site: Site) -> None:
+    declare_importers(site.app)
+    import_id = await imported(site)
+    page = await paper(site, f"/jobs/{import_id}")
+    assert page.links["The import that it belongs to"] == f"/imports/{import_id}"
     page = await paper(site, f"/jobs/{(await site.enqueue())['id']}")
     assert "Import" not in page.part("about")
     assert page.links["nightly"] == "/#schedules"
