@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ async def send_invoice(job: Job, number: int = 0, mended: str = "", reason: str 
 
 @app.job("note")
 async def note(job: Job, **said: Any) -> dict[str, Any]:
-    """Takes anything, and gives it back."""
-    job.progress(50, str(said.get("message", "half")))
+    """Takes anything, and gives it back; with a message, says that and goes on until it is cancelled."""
+    if "message" in said:
+        job.progress(50, str(said["message"]))
+        await asyncio.sleep(3_600)
     return said
 
 

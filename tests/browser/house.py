@@ -9,6 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,6 +53,10 @@ class House:
             await self._end()
             raise
         return self
+
+    def complaints(self) -> list[str]:
+        """The last of what it logged as wrong."""
+        return [line for line in self.log if '"level":"error"' in line.replace('": "', '":"')][-3:]
 
     async def __aexit__(self, *_: object) -> None:
         await self.http.aclose()
@@ -105,8 +110,12 @@ class House:
         await self.until(lambda: any(p.pid != server.pid for p in self._servers()), "another process serves")
 
     def _servers(self) -> list[psutil.Process]:
-        children = psutil.Process(self._process.pid).children()
-        return [each for each in children if each.is_running() and "serve" in each.cmdline()]
+        found = []
+        for each in psutil.Process(self._process.pid).children():
+            with suppress(psutil.Error):  # it has just ended
+                if "serve" in each.cmdline():
+                    found.append(each)
+        return found
 
     # -- who, and what -----------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ async def upload(
 
     async def over() -> bool:
         found.update(await house.get(f"/api/v1/import-jobs/{import_id}"))
-        return found["status"] in OVER
+        return str(found["status"]).lower() in OVER
 
-    await house.until(over, lambda: f"{import_id}: {found}")
+    await house.until(over, lambda: f"{import_id}: {found.get('status')}")
     return import_id

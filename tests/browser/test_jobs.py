@@ -173,7 +173,7 @@ async def test_one_is_discarded_after_a_second_look(any_house: House, visit: Vis
     page = (await visit(any_house, "operator", f"/jobs/{job_id}")).page
     await page.get_by_role("link", name="Discard…").click()
     await expect(page.get_by_text("This cannot be undone.")).to_be_visible()
-    await page.get_by_role("link", name="Leave it so").click()
+    await page.get_by_role("link", name="Go back").click()
     await shows(page, "failed")
     await page.get_by_role("link", name="Discard…").click()
     await press(page, "Discard it")

@@ -87,6 +87,8 @@ async def test_a_group_is_discarded(house: House, visit: Visit) -> None:
     page = (await visit(house, "operator", f"/dead?type=invoice.send&reason={reason.replace(' ', '+')}")).page
     await tab_to(page, page.get_by_role("link", name="Discard it…"))
     await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Discard")
+    await expect(page.get_by_text("This cannot be undone.")).to_be_visible()
     await tab_to(page, page.get_by_role("button", name="Discard it"))
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status").filter(has_text="removed for good")).to_be_visible()

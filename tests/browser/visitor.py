@@ -42,7 +42,7 @@ class Visitor:
     ) -> None:
         await self.context.close()
         if kind is None and (faults := self.unexpected()):
-            raise AssertionError("\n".join(faults))
+            raise AssertionError("\n".join([*faults, *self.house.complaints()]))
 
     # -- what goes wrong ---------------------------------------------------------------------------
 
