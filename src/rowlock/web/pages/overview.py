@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,6 @@ async def overview(request: Request, caller: Viewer) -> Response:
         return await _own(request, caller)
     app = rowlock(request)
     seen = await shared(request).get("overview", lambda: _seen(caller.desk), SECONDS)
-    failures = seen["health"]["failures"]
     types = sorted(declared.name for declared in app.registry if declared.name != IMPORT_JOB)
     return page(
         request,
@@ -42,7 +42,7 @@ async def overview(request: Request, caller: Viewer) -> Response:
         "overview.html",
         live="/api/v1/events",
         **seen,
-        spike=failures if failures["failedLastHour"] >= app.settings.spike_threshold else None,
+        spike=seen["failed_attempts"] >= app.settings.spike_threshold,
         first_type="healthPing" if "healthPing" in types else next(iter(types), None),
         imports_some=bool(app.importers),
         worker_jobs_max=WORKER_JOBS_MAX,
@@ -96,15 +96,19 @@ async def run_schedule(request: Request, caller: FleetOperator, name: str) -> Re
 
 async def _seen(desk: Desk) -> dict[str, Any]:
     """All of it, once for all who look."""
-    health, history, doing, schedules, totals = await asyncio.gather(
-        desk.health(), desk.history(), desk.doing(), desk.schedules(), desk.totals()
+    standing, history, doing, schedules, totals = await asyncio.gather(
+        desk.standing(), desk.history(), desk.doing(), desk.schedules(), desk.totals()
     )
-    queues = [_queue(queue, history["queues"].get(queue["name"]), totals["queues"]) for queue in health["queues"]]
+    queues = [_queue(queue, history["queues"].get(queue["name"]), totals["queues"]) for queue in standing["queues"]]
+    failing = Counter({name: sum(queue["failedAttempts"]) for name, queue in history["queues"].items()})
     shown = sorted(queues, key=_importance, reverse=True)[:QUEUES_MAX]
     workers = sorted(doing["workers"], key=lambda w: (not w["alive"], -len(w["jobs"]), w["name"]))
     return {
-        "health": health,
-        "warnings": [told for told in health["warnings"] if "`rowlock failures" not in told],
+        "jobs": standing["jobs"],
+        "waiting": {state: sum(queue[state] for queue in queues) for state in ("ready", "delayed", "processing")},
+        "warnings": standing["warnings"],
+        "failed_attempts": failing.total(),
+        "failing": [name for name, count in failing.most_common(3) if count],
         "queues": sorted(shown, key=lambda queue: queue["name"]),
         "queues_left_out": len(queues) - len(shown),
         "hour": _hour(list(history["queues"].values())),

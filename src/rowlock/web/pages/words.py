@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import re
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import orjson
 
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -79,8 +81,9 @@ def instant(moment: str | datetime | None) -> datetime | None:
 
 
 def pretty(value: Any) -> str:
-    """JSON, indented."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    """JSON, indented; marks that turn the direction of the text are shown as escapes, or quotes would change places."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    return _TURNS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def sentence(text: str) -> str:
