@@ -81,9 +81,10 @@ class Overview(Jobs):
         record = await self._found(job_id)
         page = await self._app.store.failures(FailureFilter(job_id=record.id), ATTEMPTS_MAX)
         events = [*_beginning(record), *_attempts(page.failures), *_end(record, page.failures)]
-        events.sort(key=lambda event: event["at"])
+        # Reckoned back from its end by the worker's measure, a start may seem to come before all else.
+        events.sort(key=lambda event: max(event["at"], record.created_at))
         for event in events:
-            event["at"] = iso(event["at"])
+            event["at"] = iso(max(event["at"], record.created_at))
             event["reason"] = event["reason"] and self._app.redact.text(event["reason"])
             event["stack"] = self._app.redact.text(event["stack"]) if stacks and event["stack"] else None
         return {"jobId": record.id, "events": events, "more": page.next_cursor is not None}
