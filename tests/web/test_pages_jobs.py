@@ -226,10 +226,19 @@ async def test_a_job_that_waits_says_until_when_and_is_run_now(site: Site) -> No
     assert (await site.get(f"/api/v1/queue/{job['id']}")).json()["status"] == "succeeded"
 
 
-async def test_a_job_that_no_worker_takes_says_so(site: Site) -> None:
-    job = await site.enqueue(queue="forgotten")
-    page = await paper(site, f"/jobs/{job['id']}")
-    assert "It does not start: 1 jobs are ready on queue forgotten and no worker serves it." in page.part("now")
+async def test_a_job_that_nobody_takes_says_why(site: Site) -> None:
+    job = await site.enqueue(queue="for gotten")
+    path = f"/jobs/{job['id']}"
+    told = (
+        "It does not start: no worker serves the queue for gotten; start one with: rowlock worker --queue 'for gotten'"
+    )
+    assert told in (await paper(site, path)).part("now")
+    await site.post("/api/v1/queues/for gotten/pause")
+    await post(site, f"/jobs/{(await site.enqueue())['id']}/cancel")  # whoever changes something sees what is new
+    assert "It does not start: the queue for gotten is paused" in (await paper(site, path)).part("now")
+    await site.add_token("acme", Role.VIEWER, "acme")
+    own = await site.enqueue(queue="for gotten", companyId="acme")
+    assert "It does not start" not in (await paper(site, f"/jobs/{own['id']}", "acme")).part("now")
 
 
 async def test_a_job_is_cancelled_and_retried(site: Site) -> None:

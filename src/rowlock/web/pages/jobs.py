@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from shlex import quote as quoted
 from typing import Any
 from urllib.parse import quote
 
@@ -20,12 +21,13 @@ from rowlock.web.models import EXAMPLE_ID
 from rowlock.web.pages.narrow import STATUSES, cursor_of, lately, narrowed, tidied
 from rowlock.web.pages.paint import at, back, page, rowlock
 from rowlock.web.pages.shared import shared
-from rowlock.web.pages.standing import can, first_line, says, seconds_of, short, standing
+from rowlock.web.pages.standing import can, first_line, moment, says, seconds_of, short, standing
 from rowlock.web.problem import Problem
 
 router = APIRouter()
 
 SHOWN = 50
+_SLOW_SECONDS = 15.0  # what hardly ever changes is looked for so often
 _EVENTS = {  # of a timeline; {} is the attempt
     "enqueued": "Enqueued",
     "started": "{} started",
@@ -79,6 +81,7 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
         raise Problem("forbidden", f"payloads with their secrets need the role admin; yours is {caller.token.role}")
     found, now = await caller.desk.job(job_id, raw=raw), datetime.now(UTC)
     names = await _worker_names(request, caller)
+    integration = await _integration(caller, found["type"])
     return page(
         request,
         caller,
@@ -92,10 +95,10 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
         seconds=seconds_of(found),
         can=can(found, now),
         past=await caller.desk.timeline(job_id, stacks=caller.token.role.covers(Role.ADMIN)),
-        hindered=await _hindered(request, caller, found, now),
+        hindered=await _hindered(request, caller, found, integration, now),
         import_id=_import_id(found),
         schedules=await _schedules(request, caller, found["type"]),
-        integration=await _integration(caller, found["type"]),
+        integration=integration,
         words=_EVENTS,
         live=f"/api/v1/events?job={found['id']}",
     )
@@ -175,19 +178,32 @@ async def _queue_names(request: Request, caller: Caller) -> list[str]:
     """Queues to choose from; they are not told to one company."""
     if caller.token.company_id is not None:
         return []
-    return [queue["name"] for queue in (await shared(request).get(("queues",), caller.desk.queues))["queues"]]
+    found = await shared(request).get(("queue names",), caller.desk.queues, _SLOW_SECONDS)
+    return [queue["name"] for queue in found["queues"]]
 
 
 # -- what belongs to a job -------------------------------------------------------------------------
 
 
-async def _hindered(request: Request, caller: Caller, job: Shape, now: datetime) -> list[str]:
-    """Why a job that could run does not: nobody works on its queue, or it is paused."""
-    ready = job["status"] == "queued" and standing(job, now).before.endswith("Ready since")
-    if not ready or caller.token.company_id is not None:
-        return []
-    health = await shared(request).get(("health",), caller.desk.health)
-    return [warning for warning in health["warnings"] if f"queue {job['queue']} " in f"{warning} "]
+async def _hindered(
+    request: Request, caller: Caller, job: Shape, integration: Shape | None, now: datetime
+) -> str | None:
+    """Why a job that could run does not; one company is not told about queues and workers."""
+    if job["status"] != "queued" or moment(job["availableAt"]) > now:
+        return None
+    if integration is not None and not integration["enabled"]:
+        return f"{integration['name']} is disabled: {integration['why']}"
+    if caller.token.company_id is not None:
+        return None
+    queues = await shared(request).get(("queues",), caller.desk.queues)
+    if any(queue["name"] == job["queue"] and queue["paused"] for queue in queues["queues"]):
+        return f"the queue {job['queue']} is paused; the overview has the button that lets it go on"
+    workers = (await shared(request).get(("doing",), caller.desk.doing))["workers"]
+    if not any(worker["alive"] and job["queue"] in worker["queues"] for worker in workers):
+        return (
+            f"no worker serves the queue {job['queue']}; start one with: rowlock worker --queue {quoted(job['queue'])}"
+        )
+    return None
 
 
 async def _worker_names(request: Request, caller: Caller) -> dict[str, str]:
@@ -207,7 +223,7 @@ async def _schedules(request: Request, caller: Caller, type: str) -> list[str]:
     """The schedules that enqueue jobs of this type; they are not told to one company."""
     if caller.token.company_id is not None:
         return []
-    found = await shared(request).get(("schedules",), caller.desk.schedules)
+    found = await shared(request).get(("schedules",), caller.desk.schedules, _SLOW_SECONDS)
     return [each["name"] for each in found["schedules"] if each["jobType"] == type]
 
 
