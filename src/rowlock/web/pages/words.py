@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import re
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
