@@ -17,7 +17,7 @@ from rowlock.storage.records import Held, KeepPolicy, Status, Worker
 _AGAIN_SECONDS = 1.0  # after a store error
 _FOLD_SECONDS = 15.0
 _FOLD_BATCH = 10_000
-_LAG_SECONDS = 30.0  # noted once a minute by whoever comes first: often enough that none is left out
+_LAG_SECONDS = 55.0  # noted once a minute by whoever comes first: often enough that none is left out
 _WATCH_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 _BEATS_TO_WAIT = 2  # after an outage, before anything is rescued

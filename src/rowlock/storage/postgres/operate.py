@@ -89,8 +89,7 @@ class Operators(Listing):
 
     async def fold(self, limit: int) -> int:
         folded = await self._connections.value("fold", limit)
-        for old in ("forget_minutes", "forget_lags"):
-            await self._connections.fetch(old, self._now)
+        await self._connections.fetch("forget_minutes", self._now)
         return int(folded)
 
     async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:

@@ -33,7 +33,9 @@ _OUTCOMES = {
 _DEAD = (Status.FAILED, Status.CANCELLED)
 _OF_TYPE = re.compile(r"([\w.]+) = :type\b")
 _NEWEST_FIRST = re.compile(r"ORDER BY ([\w.]+) DESC\nLIMIT :limit")
-_IN_TIME = "AND EXISTS (SELECT 1 FROM jobs t WHERE t.seq = {} AND t.id >= :since AND t.id < :until)\n"
+_IN_TIME = "AND {} IN (SELECT t.seq FROM jobs t WHERE t.id >= :since AND t.id < :until)\n"
+_IN_LONG_TIME = "AND EXISTS (SELECT 1 FROM jobs t WHERE t.seq = {} AND t.id >= :since AND t.id < :until)\n"
+_FEW = 20_000  # jobs of some time: these are looked up, of more each is looked at until there are enough
 _FOR_REASON = """AND EXISTS (
     SELECT 1 FROM finished e WHERE e.seq = {} AND e.outcome = 2 AND :reason =
         substr(coalesce(e.error, ''), 1, min(201, coalesce(nullif(instr(e.error, char(10)), 0), 201),
@@ -204,14 +206,14 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "until": _LAST_ID if where.until is None else first_id(where.until),
         "reason": storable(where.reason),
     }
-    return [seq for (seq,) in connection.execute(_narrowed(of_type(name, where), where), asked)]
-
-
-def _narrowed(found: str, where: JobFilter) -> str:
-    """The same with what few ask for."""
-    more = _IN_TIME if where.since is not None or where.until is not None else ""
-    more += _FOR_REASON if where.reason is not None else ""
-    return _NEWEST_FIRST.sub(lambda match: more.format(match[1], match[1]) + match[0], found) if more else found
+    more = _FOR_REASON if where.reason is not None else ""
+    if where.since is not None or where.until is not None:
+        many = value(connection, "jobs_in_time", asked | {"at_most": _FEW + 1}) > _FEW
+        more += _IN_LONG_TIME if many else _IN_TIME
+    found = of_type(name, where)
+    if more:
+        found = _NEWEST_FIRST.sub(lambda match: more.format(match[1], match[1]) + match[0], found)
+    return [seq for (seq,) in connection.execute(found, asked)]
 
 
 def of_type(name: str, where: JobFilter) -> str:

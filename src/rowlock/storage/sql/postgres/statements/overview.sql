@@ -65,6 +65,3 @@ WHERE l.minute > c.minute - $1::integer * interval '1 minute'
 INSERT INTO rowlock.lags (minute, seconds)
 VALUES (date_trunc('minute', coalesce($2::timestamptz, clock_timestamp())), CAST($1::text AS json))
 ON CONFLICT (minute) DO NOTHING RETURNING minute
-
--- name: forget_lags
-DELETE FROM rowlock.lags WHERE minute < coalesce($1::timestamptz, clock_timestamp()) - interval '25 hours'

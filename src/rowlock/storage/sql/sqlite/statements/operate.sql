@@ -104,6 +104,9 @@ WHERE j.company_id = :company_id AND j.seq < :before
 ORDER BY j.seq DESC
 LIMIT :limit
 
+-- name: jobs_in_time
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE id >= :since AND id < :until LIMIT :at_most)
+
 -- name: seq_after
 -- Where the page after this job begins; where it was removed, after the next older one.
 SELECT seq + (id < :job_id) FROM jobs WHERE id <= :job_id ORDER BY id DESC LIMIT 1
