@@ -250,6 +250,16 @@ async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pyt
     assert sorted([await status(site, job_id) for job_id in ids]) == ["failed", *["queued"] * 4]
 
 
+async def test_lines_that_end_otherwise_are_found_again(site: Site) -> None:
+    await dead(site, "no paper\r\nin tray 2")
+    page = await paper(site, "/dead", "operator")
+    sure = await paper(site, page.links["Retry… says"], "operator")
+    assert "1 dead job matches." in sure.text
+    form = sure.form("Retry it")
+    fields = {name: value.replace("\r", "\r\n") for name, value in form.fields}  # as browsers send it
+    assert "1 job is queued again." in (await after(site, await post(site, form.action, **fields))).text
+
+
 @pytest.mark.parametrize("verb", ["retry", "discard"])
 async def test_which_jobs_must_be_said(site: Site, verb: str) -> None:
     await dead(site, "no paper")

@@ -6,12 +6,16 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
+from starlette.routing import Mount
 
 from rowlock import Backoff, Job, Permanent, Rowlock
 from rowlock.clock import StoreClock
 from rowlock.storage.access import Role
+from rowlock.web import asgi
 from rowlock.web.pages.narrow import narrowed
 from rowlock.web.pages.standing import can, first_line, says, short, standing
 from web.conftest import MakeSite
@@ -343,6 +347,29 @@ async def test_a_job_leads_to_its_import_and_to_the_schedules_of_its_type(site: 
     page = await paper(site, f"/jobs/{(await site.enqueue())['id']}")
     assert "Import" not in page.part("about")
     assert page.links["nightly"] == "/#schedules"
+
+
+async def test_under_a_prefix_every_link_stays_there(site: Site) -> None:
+    (dead,) = await site.dead()
+    api = asgi(site.app)
+    outside = Starlette(routes=[Mount("/ops", api)])
+    headers = {"authorization": f"Bearer {site.tokens['admin']}"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(outside), base_url="http://test", headers=headers
+    ) as http:
+        tidied = await http.get("/ops/jobs?status=&type=doomed")
+        assert tidied.headers["location"] == "/ops/jobs?type=doomed"
+        assert (await http.get(f"/ops/jobs?id={dead}")).headers["location"] == f"/ops/jobs/{dead}"
+        paths = (f"jobs/{dead}", "jobs", "dead", "dead?type=doomed&reason=it+never+works", "dead/retry?all=1", "sync")
+        for path in paths:
+            answer = await http.get(f"/ops/{path}")
+            page = Paper(answer)
+            assert answer.status_code == 200
+            assert [href for href in page.hrefs if not href.startswith(("/ops/", "#"))] == []
+            assert [form.action for form in page.forms if not form.action.startswith("/ops/")] == []
+        told = await http.post(f"/ops/jobs/{dead}/retry")
+        assert told.headers["location"] == f"/ops/jobs/{dead}"
+    await api.close()
 
 
 async def test_pages_listen_to_what_they_show(site: Site) -> None:

@@ -51,6 +51,8 @@ class Chosen:
 def chosen(given: Mapping[str, str]) -> Chosen:
     """What a form or an address says: some ids, a filter, or else `all`."""
     said = {key: given[key] for key in _FILTERS if given.get(key) or (key == "reason" and key in given)}
+    if "reason" in said:
+        said["reason"] = said["reason"].replace("\r\n", "\r")  # what a form makes of a line that ended with it
     said |= {key: given[key].strip() for key in ("ids", "all") if given.get(key, "").strip()}
     words: dict[str, Any] = {**said}
     if "ids" in said:
