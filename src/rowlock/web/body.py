@@ -35,7 +35,7 @@ def is_upload(scope: Scope) -> bool:
 
 def upload_bytes_max(scope: Scope, settings: Settings) -> int:
     """How large a file may be that comes in at this address."""
-    return max(getattr(settings, name) for name in UPLOADS[path_of(scope)])
+    return max(int(getattr(settings, name)) for name in UPLOADS[path_of(scope)])
 
 
 class ClientGone(Exception):

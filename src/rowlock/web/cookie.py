@@ -27,16 +27,16 @@ def from_here(scope: Scope) -> bool:
     """
     if scope["method"] in _SAFE:
         return True
-    headers = dict(scope["headers"])
+    headers: dict[bytes, bytes] = dict(scope["headers"])
     site = headers.get(b"sec-fetch-site")
     if site is not None:
-        return bool(site == b"same-origin")
+        return site == b"same-origin"
     return _host_of(headers.get(b"origin", b"")) == headers.get(b"host", b"?").decode("latin-1").lower()
 
 
 def opened_by_hand(scope: Scope) -> bool:
     """Whether no other site led here: a link that signs in is not followed from one."""
-    headers = dict(scope["headers"])
+    headers: dict[bytes, bytes] = dict(scope["headers"])
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site in (b"none", b"same-origin")
