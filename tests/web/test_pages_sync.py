@@ -51,7 +51,7 @@ async def test_what_is_sent_is_counted_and_leads_to_the_jobs(make_site: MakeSite
         await sent(site, payload={"email": "d@e.f"})
         page = await paper(site, "/sync/crm")
     figures = page.part("figures")
-    assert "Pending 1 Processing 0 Failed, tried again 0 Dead 0 Completed in 24 h 1 Mean time of a job" in figures
+    assert "Pending 1 Processing 0 Failed, will retry 0 Dead 0 Completed in 24 h 1 Mean time of a job" in figures
     assert "Lag" in figures
     assert page.links["1"] == "/jobs?status=queued&type=crm.%2A"
     assert "No failures" in page.part("failures")
