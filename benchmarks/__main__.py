@@ -105,6 +105,7 @@ def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[Group]]
         raise SystemExit(f"nothing is named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
     systems = [system for system in SYSTEMS if system.name in named] or list(SYSTEMS)
     workloads = [workload for workload in WORKLOADS if workload.name in named] or list(WORKLOADS)
+    systems = [system for system in systems if any(workload.applies(system) for workload in workloads)]
     return (systems if named or not only else []), workloads, imports.chosen(only)
 
 

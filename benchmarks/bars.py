@@ -170,5 +170,11 @@ BARS: tuple[Bar, ...] = (
     Bar("health of a full store, median", 50, False, " ms", figure(ROWLOCK, "health", "median_ms")),
     Bar("the same on MongoDB", 50, False, " ms", figure(ROWLOCK_MONGO, "health", "median_ms")),
     Bar("the same on SQLite", 50, False, " ms", figure(ROWLOCK_SQLITE, "health", "median_ms")),
+    Bar(
+        "the overview of a full store, first byte, median", 100, False, " ms", figure(ROWLOCK, "pages", "first_byte_ms")
+    ),
+    Bar("the same on SQLite", 100, False, " ms", figure(ROWLOCK_SQLITE, "pages", "first_byte_ms")),
+    Bar("its weight, nothing cached", 100, False, " kB", figure(ROWLOCK, "pages", "weight_kb")),
+    Bar("statements of 50 open pages ÷ of one", 1.1, False, "x", figure(ROWLOCK, "pages", "open_share")),
     Bar("jobs that Rowlock ran twice in any drain", 0, False, "", _ran_twice),
 )

@@ -56,6 +56,8 @@ def _of_jobs(summary: Summary, systems: list[System], about: dict[str, Any]) -> 
         _idle(summary, systems),
         "## Enqueue over HTTP, one server process, keep-alive\n",
         _http(summary, systems),
+        "## The overview of a full store, one server process\n",
+        _pages(summary, systems),
         "## How it was measured\n",
         _method(systems, about),
     ]
@@ -138,6 +140,14 @@ def _idle(summary: Summary, systems: list[System]) -> str:
     found = {system.name: summary.get(system.name, {}).get("idle", {}) for system in systems}
     rows = [[name, number(idle.get("statements_per_minute"))] for name, idle in found.items() if idle]
     return table(["system", "statements per minute"], rows)
+
+
+def _pages(summary: Summary, systems: list[System]) -> str:
+    keys = ("jobs", "first_byte_ms", "first_byte_max_ms", "shared_ms", "weight_kb", "one_statements", "open_statements")
+    titles = ["jobs", "first byte, ms", "worst", "look shared, ms", "kB in all", "statements, 1 page", "50 pages"]
+    found = {system.name: summary.get(system.name, {}).get("pages", {}) for system in systems}
+    rows = [[name, *(number(pages.get(key)) for key in keys)] for name, pages in found.items() if pages]
+    return table(["system", *titles], rows)
 
 
 def _http(summary: Summary, systems: list[System]) -> str:

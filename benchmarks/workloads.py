@@ -131,6 +131,21 @@ def _health(context: Context, system: System) -> Figures:
     return {"median_ms": took[len(took) // 2], "max_ms": took[-1], "jobs": plan.health_jobs}
 
 
+def _pages(context: Context, system: System) -> Figures:
+    plan, settings = context.plan, system.default
+    with context.empty(system, settings) as where:
+        told = context.call(system, where, settings, "pages", plan.health_jobs, plan.pages_asked)
+        if isinstance(where, PostgresPlace):
+            where.log_statements()
+            spent = []
+            for pages in (1, plan.pages_open):
+                before = where.counters()
+                context.call(system, where, settings, "open-pages", pages, plan.pages_open_seconds)
+                spent.append(where.statements(before, where.counters()))
+            told |= {"one_statements": spent[0], "open_statements": spent[1], "open_share": spent[1] / spent[0]}
+    return told | {"jobs": plan.health_jobs}
+
+
 def _http(context: Context, system: System) -> Figures:
     with context.empty(system, system.default) as where:
         where.settle()
@@ -201,6 +216,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("statements", "statements per job", _drain("judged_settings", 1, logged=True), _is_postgresql, once=True),
     Workload("idle", "statements of an idle worker", _idle, _is_postgresql, once=True),
     Workload("health", "health of a full store", _health, _is_rowlock, once=True),
+    Workload("pages", "the overview of a full store", _pages, _is_rowlock, once=True),
     Workload("http", "enqueued over HTTP", _http, _is_rowlock, once=True),
     Workload("deep", "drained on top of waiting and finished jobs", _deep(False), lambda system: system.fills),
     Workload("deep-old", "the same, an old transaction open", _deep(True), lambda system: system.fills),

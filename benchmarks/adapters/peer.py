@@ -71,6 +71,14 @@ class Peer:
     def http(self, requests: int, connections: int) -> Any:
         """Enqueue over HTTP; requests a second, and those of an empty route."""
 
+    def pages(self, jobs: int, asked: int) -> Any:
+        """Put in so many jobs, and ask for the overview; how soon it came, and what it weighs."""
+        raise NotImplementedError
+
+    def open_pages(self, pages: int, seconds: int) -> Any:
+        """Keep so many pages open for so long."""
+        raise NotImplementedError
+
     def health(self, jobs: int, failures: int, asked: int) -> Any:
         """Put in so many finished jobs and failures; how long each of the questions after the health took."""
         raise NotImplementedError
@@ -115,6 +123,10 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
             return dict(await _done(peer.fill(*numbers)))
         if command == "http":
             return dict(await _done(peer.http(*numbers)))
+        if command == "pages":
+            return dict(await _done(peer.pages(*numbers)))
+        if command == "open-pages":
+            return dict(await _done(peer.open_pages(*numbers)))
         if command == "health":
             return {"milliseconds": await _done(peer.health(*numbers))}
         if command == "load":

@@ -27,12 +27,12 @@ async def measure(app: Rowlock, app_name: str, url: str, requests: int, connecti
     """Requests a second and how long they took, of both; the median of a few turns."""
     token, record = new_token("benchmark", Role.OPERATOR)
     await app.store.add_token(record)
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     serve = ["-m", "rowlock", "serve", "--app", app_name, "--database", url, "--port", str(ports[0])]
     found: dict[str, list[dict[str, float]]] = {"rowlock": [], "empty": []}
-    with _running(serve), _running(["-m", "benchmarks.adapters.empty_api", str(ports[1])]):
+    with running(serve), running(["-m", "benchmarks.adapters.empty_api", str(ports[1])]):
         for port in ports:
-            await _answering(port)
+            await answering(port)
         for turn in range(_TURNS + 1):
             for name, port in zip(found, ports, strict=True):
                 told = await _turn(port, token, _WARM if turn == 0 else requests, connections)
@@ -58,7 +58,8 @@ async def _turn(port: int, token: str, requests: int, connections: int) -> dict[
 
 
 @contextlib.contextmanager
-def _running(argv: list[str]) -> Iterator[None]:
+def running(argv: list[str]) -> Iterator[None]:
+    """Another Python, until the context ends."""
     process = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -67,7 +68,8 @@ def _running(argv: list[str]) -> Iterator[None]:
         process.wait(timeout=20)
 
 
-async def _answering(port: int) -> None:
+async def answering(port: int) -> None:
+    """Wait until somebody listens there."""
     async with asyncio.timeout(_START_SECONDS_MAX):
         while True:
             with contextlib.suppress(OSError):
@@ -77,10 +79,11 @@ async def _answering(port: int) -> None:
             await asyncio.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-__all__ = ["measure"]
+__all__ = ["answering", "free_port", "measure", "running"]

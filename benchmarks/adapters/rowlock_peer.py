@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import apsw
 
+from benchmarks.adapters import rowlock_pages
 from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, chunks, main, record
 from benchmarks.adapters.rowlock_http import measure
 from rowlock import Job, Rowlock
@@ -22,6 +23,7 @@ _ON_MONGODB = DATABASE.startswith("mongodb:")
 _URL = DATABASE if _ON_POSTGRESQL or _ON_MONGODB else f"sqlite:///{DATABASE}"
 _TYPE = "noop.batch" if SETTINGS.get("batch") else "noop"
 _LATER = 200
+_NAME = "benchmarks.adapters.rowlock_peer:app"
 
 app = Rowlock(_URL)
 
@@ -61,13 +63,24 @@ class RowlockPeer(Peer):
         for part in chunks(numbers, 10_000):
             await app.enqueue_many([(_TYPE, {"number": number}) for number in part], priority=_LATER)
 
-    async def health(self, jobs: int, failures: int, asked: int) -> list[float]:
+    async def _full(self, jobs: int, failures: int) -> None:
+        """Half of the jobs have ended, half of them wait."""
         await self._enqueue_later(range(FILLER, FILLER + jobs // 2))
         await _finish()
         await self._enqueue_later(range(FILLER + jobs // 2, FILLER + jobs))
         await _fail(failures)
         while await app.store.fold(100_000):
             continue
+
+    async def pages(self, jobs: int, asked: int) -> dict[str, Any]:
+        await self._full(jobs, jobs)
+        return await rowlock_pages.measure(app, _NAME, _URL, asked)
+
+    async def open_pages(self, pages: int, seconds: int) -> dict[str, Any]:
+        return await rowlock_pages.stay_open(app, _NAME, _URL, pages, seconds)
+
+    async def health(self, jobs: int, failures: int, asked: int) -> list[float]:
+        await self._full(jobs, failures)
         took = []
         for _ in range(asked):
             started = time.perf_counter()
@@ -76,11 +89,11 @@ class RowlockPeer(Peer):
         return took
 
     async def http(self, requests: int, connections: int) -> dict[str, Any]:
-        return await measure(app, "benchmarks.adapters.rowlock_peer:app", _URL, requests, connections)
+        return await measure(app, _NAME, _URL, requests, connections)
 
     def worker(self, processes: int) -> None:
         os.environ.update(SETTINGS.get("environment", {}))
-        command = ["-m", "rowlock", "worker", "--app", "benchmarks.adapters.rowlock_peer:app", "--database", _URL]
+        command = ["-m", "rowlock", "worker", "--app", _NAME, "--database", _URL]
         os.execv(sys.executable, [sys.executable, *command, "--processes", str(processes)])
 
 

@@ -37,6 +37,7 @@ RowlockError
 │   ├── JobNotFound          no job has this id
 │   ├── JobNotRetryable      only failed and cancelled jobs can be retried
 │   ├── JobIsOver            there is nothing left to cancel
+│   ├── JobNotWaiting        it runs or has ended, so it cannot be run sooner
 │   ├── JobFailed            it ran at once, in resilient mode, and failed
 │   ├── LeaseLost            another attempt owns the job
 │   ├── DeadlineExceeded     the handler ran past its deadline
@@ -303,6 +304,12 @@ class JobIsOver(JobError):
     """The job has ended already: there is nothing to cancel."""
 
     code = "job_is_over"
+
+
+class JobNotWaiting(JobError):
+    """The job runs or has ended: only a waiting one can be run now."""
+
+    code = "job_not_waiting"
 
 
 class JobFailed(JobError):

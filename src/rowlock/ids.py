@@ -6,10 +6,12 @@ import os
 import re
 import threading
 import time
+from datetime import datetime
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _SEQUENCE = tuple(f"{number:03x}-" for number in range(4096))
 _VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
+_LAST_MS = (1 << 48) - 1
 _lock = threading.Lock()
 _last = 0
 
@@ -37,6 +39,12 @@ def uuid7s(count: int) -> list[str]:
         parts = zip(_SEQUENCE[at:], middles[made:], tails[made:], strict=False)
         ids += [f"{head}{sequence}{middle}-{tail}" for sequence, middle, tail in parts]
     return ids
+
+
+def first_id(moment: datetime) -> str:
+    """The lowest UUIDv7 of a moment's millisecond: ids made before it sort before this, all others do not."""
+    digits = f"{max(0, min(int(moment.timestamp() * 1000), _LAST_MS)):012x}"
+    return f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
 
 
 def is_uuid(text: str) -> bool:

@@ -45,13 +45,24 @@ class Operations(Protocol):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Shape: ...
 
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape: ...
+
     async def retry(self, job_id: JobId) -> Shape: ...
 
     async def cancel(self, job_id: JobId) -> Shape: ...
+
+    async def run_now(self, job_id: JobId) -> Shape: ...
+
+    async def dead_groups(
+        self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
+    ) -> Shape: ...
 
     async def retry_dead(
         self,
@@ -60,6 +71,7 @@ class Operations(Protocol):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
@@ -72,6 +84,7 @@ class Operations(Protocol):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
@@ -96,6 +109,10 @@ class Operations(Protocol):
     async def retry_failure(self, failure_id: str) -> Shape: ...
 
     async def queues(self) -> Shape: ...
+
+    async def history(self, minutes: int = 60) -> Shape: ...
+
+    async def doing(self) -> Shape: ...
 
     async def switch(self, queue: str, *, paused: bool) -> Shape: ...
 

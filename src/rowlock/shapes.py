@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.imports.formats import dump_formats
 from rowlock.imports.importer import ImportType
+from rowlock.imports.wording import accepts
 from rowlock.jobs.payload import loads
 from rowlock.observe.guidance import OtherSide, about_job
 from rowlock.observe.redact import Redactor
 from rowlock.storage.access import JobChange, TokenRecord
 from rowlock.storage.imports import ChunkRecord, Counts, ErrorRow, ImportRecord
+from rowlock.storage.overview import MINUTE, History, Running
 from rowlock.storage.records import JobRecord, QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import FailureRecord, RunRecord
 from rowlock.sync.integration import Integration
@@ -96,6 +98,8 @@ def failure_shape(failure: FailureRecord, redact: Redactor) -> Shape:
         "stackTrace": _text(failure.stack_trace, redact),
         "firstFailedAt": iso(failure.first_failed_at),
         "resolvedAt": iso(failure.resolved_at),
+        "startedAt": iso(failure.started_at),
+        "lockOwner": failure.owner,
     }
 
 
@@ -132,6 +136,38 @@ def worker_shape(worker: WorkerRecord, now: datetime, visibility_ms: int) -> Sha
         "seenAt": iso(worker.seen_at),
         "alive": (now - worker.seen_at).total_seconds() * 1000 <= visibility_ms,
     }
+
+
+def running_shape(job: Running, redact: Redactor) -> Shape:
+    """A job that runs, without its data."""
+    return {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "companyId": job.company_id,
+        "attempt": job.attempt,
+        "startedAt": iso(job.started_at),
+        "progress": job.progress,
+        "message": _text(job.message, redact),
+    }
+
+
+def history_shape(history: History, minutes: int, queues: Iterable[str]) -> Shape:
+    """The last so many minutes of these queues and of all others that had any, the oldest minute first."""
+    times = [history.now - MINUTE * back for back in reversed(range(minutes))]
+    happened = {(each.queue, each.minute): each for each in history.minutes}
+    names = {*queues, *(queue for queue, _ in happened), *(queue for lags in history.lags.values() for queue in lags)}
+
+    def told(name: str) -> Shape:
+        found = [happened.get((name, time)) for time in times]
+        return {
+            "succeeded": [each.succeeded if each else 0 for each in found],
+            "failed": [each.failed if each else 0 for each in found],
+            "failedAttempts": [each.failures if each else 0 for each in found],
+            "lagSeconds": [history.lags[time].get(name, 0.0) if time in history.lags else None for time in times],
+        }
+
+    return {"minutes": [iso(time) for time in times], "queues": {name: told(name) for name in sorted(names)}}
 
 
 def token_shape(token: TokenRecord) -> Shape:
@@ -256,11 +292,13 @@ def import_type_shape(declared: ImportType) -> Shape:
     """An import type: what its files may look like, and where their rows go."""
     return {
         "name": declared.name,
+        "about": declared.about,
         "mode": declared.mode.value,
         "policy": declared.policy.value,
         "into": declared.into,
         "key": list(declared.key),
         "queue": declared.queue,
+        "companyRequired": declared.company is not None and declared.importer.default_company is None,
         "columns": [
             {
                 "name": field.name,
@@ -271,6 +309,7 @@ def import_type_shape(declared: ImportType) -> Shape:
                 "choices": list(field.choices),
                 "secret": field.secret,
                 "formats": dump_formats(field.formats),
+                "accepts": accepts(field),
             }
             for field in declared.fields
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -64,7 +65,9 @@ async def test_a_failure_is_recorded_with_all_that_is_known(store: Store, clock:
     )
     clock.advance(7.25)
     failure = Failed(uuid7(), '{"month": "[REDACTED]"}', 'Traceback:\n  File "ü.py", line 1')
-    ended = end(claimed, Outcome.RETRY, queue="reports", error="ValueError: no such month", failure=failure)
+    ended = end(
+        claimed, Outcome.RETRY, queue="reports", error="ValueError: no such month", failure=failure, seconds=2.5
+    )
     assert await store.settle(ANN, [ended]) == []
     expected = FailureRecord(
         id=failure.id,
@@ -80,6 +83,8 @@ async def test_a_failure_is_recorded_with_all_that_is_known(store: Store, clock:
         stack_trace='Traceback:\n  File "ü.py", line 1',
         first_failed_at=clock.now(),
         resolved_at=None,
+        started_at=clock.now() - timedelta(seconds=2.5),
+        owner=ANN,
     )
     assert await store.failure(failure.id) == expected
     assert await failures(store) == [expected]
@@ -267,9 +272,12 @@ async def test_a_lost_lease_leaves_no_failure_in_a_transaction(store: Store) -> 
 
 async def test_a_rescue_records_the_lost_attempt(store: Store, clock: FakeClock) -> None:
     claimed = await put_and_take(store, type="t", queue="q", company_id="acme", max_attempts=2)
+    began = clock.now()
     clock.advance(LATE)
     await store.rescue(10, {}, hide)
     (found,) = await failures(store)
+    assert near(found.started_at, began)
+    assert found.owner == ANN
     assert (found.job_id, found.job_name, found.queue_name, found.company_id) == (claimed.id, "t", "q", "acme")
     assert (found.attempts, found.max_attempts, found.is_final_attempt) == (1, 2, False)
     assert near(found.first_failed_at, clock.now())

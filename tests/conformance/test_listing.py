@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -20,7 +20,7 @@ from conformance.builders import (
     status,
 )
 from rowlock.clock import FakeClock
-from rowlock.ids import uuid7
+from rowlock.ids import first_id, uuid7
 from rowlock.storage.base import Store
 from rowlock.storage.records import JobFilter, Outcome, Status
 
@@ -344,3 +344,66 @@ async def test_a_cursor_in_upper_case_is_the_same(store: Store) -> None:
     jobs = await put_many(store, 3)
     page = await store.page(EVERYTHING, 10, jobs[1].upper())
     assert [job.id for job in page.jobs] == [jobs[0]]
+
+
+# -- by time -----------------------------------------------------------------------------------------
+
+NOON = datetime(2030, 6, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def id_of(moment: datetime) -> str:
+    """An id that was made in this millisecond."""
+    return first_id(moment)[:14] + uuid7()[14:]
+
+
+@pytest.mark.parametrize("company_id", [None, "acme"])
+@pytest.mark.parametrize("wanted", [None, *Status])
+async def test_jobs_are_found_by_when_they_were_enqueued(
+    store: Store, wanted: Status | None, company_id: str | None
+) -> None:
+    jobs = []
+    for number in range(6):
+        new = {"id": id_of(NOON + number * SECOND), "company_id": "acme"}
+        match wanted:
+            case None | Status.QUEUED:
+                jobs.append(await put(store, **new, delay_seconds=60 * (number % 2)))
+            case Status.PROCESSING:
+                jobs.append((await put_and_take(store, **new)).id)
+            case final:
+                jobs.append(await put_and_end(store, Outcome[final.name], **new))
+    where = JobFilter(wanted, company_id=company_id)
+    for since, until in ((2, None), (None, 4), (2, 4), (3, 3), (0, 6), (7, None), (None, 0)):
+        narrowed = replace(
+            where,
+            since=None if since is None else NOON + since * SECOND,
+            until=None if until is None else NOON + until * SECOND,
+        )
+        expected = jobs[since or 0 : until][::-1]
+        assert await listed(store, narrowed) == expected
+        assert await listed(store, narrowed, page=1) == expected
+        assert await store.count(narrowed, 10) == len(expected)
+        assert await listed(store, replace(narrowed, ids=jobs[1:])) == [job for job in expected if job != jobs[0]]
+
+
+async def test_a_time_is_inclusive_at_its_beginning_and_exclusive_at_its_end(store: Store) -> None:
+    job_id = await put(store, id=id_of(NOON))
+    millisecond = timedelta(milliseconds=1)
+    assert await listed(store, JobFilter(since=NOON, until=NOON + millisecond)) == [job_id]
+    assert await listed(store, JobFilter(until=NOON)) == []
+    assert await listed(store, JobFilter(since=NOON + millisecond)) == []
+
+
+@pytest.mark.parametrize("year", [1, 1969, 9999])
+async def test_any_time_may_be_asked_for(store: Store, year: int) -> None:
+    job_id = await put(store)
+    moment = datetime(year, 1, 2, tzinfo=UTC)
+    assert await listed(store, JobFilter(since=moment)) == ([job_id] if year < 2000 else [])
+    assert await listed(store, JobFilter(until=moment)) == ([] if year < 2000 else [job_id])
+
+
+async def test_dead_jobs_of_some_time_are_retried_and_discarded_alone(store: Store) -> None:
+    jobs = [await put_and_end(store, Outcome.FAILED, id=id_of(NOON + number * SECOND)) for number in range(4)]
+    assert (await store.retry(JobFilter(Status.FAILED, until=NOON + SECOND), 10)).retried == jobs[:1]
+    assert await store.discard(JobFilter(Status.FAILED, since=NOON + 3 * SECOND), 10) == jobs[3:]
+    assert await listed(store, JobFilter(Status.FAILED)) == jobs[1:3][::-1]

@@ -14,7 +14,7 @@ from conformance.stores import PostgresRig
 from postgres_server import PostgresServer
 from rowlock.clock import FakeClock
 from rowlock.storage.base import Store
-from rowlock.storage.postgres.listing import _COUNT, _NEWEST, _asked, _matching
+from rowlock.storage.postgres.listing import _COUNT, _NEWEST, _question
 from rowlock.storage.records import JobFilter, Outcome, Status
 from rowlock.storage.statements import statements
 
@@ -72,7 +72,7 @@ async def test_a_companys_jobs_are_found_without_reading_all_others(store: Store
     for status in (None, *Status):
         where = JobFilter(status=status, company_id="acme")
         for form in (_NEWEST, _COUNT) * 4:
-            found = await read(store, form.format(_matching(where)), *_asked(where, 1_000))
+            found = await read(store, *_question(form, where, 1_000))
             for table in ("jobs", "finished"):
                 walks, fetched = found[table]
                 assert walks == 0, (status, found)

@@ -267,8 +267,8 @@ def test_a_job_that_does_not_exist(cli: Cli, command: tuple[str, ...], job_id: s
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("dead", "retry"), "which jobs? give ids, --type, --queue, or --all"),
-        (("dead", "discard"), "which jobs? give ids, --type, --queue, or --all"),
+        (("dead", "retry"), "which jobs? give ids, --type, --queue, --reason, or --all"),
+        (("dead", "discard"), "which jobs? give ids, --type, --queue, --reason, or --all"),
         (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: leave out the ids"),
         (("jobs", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("dead", "list", "--cursor", "x"), "'x' is not a cursor of this list"),

@@ -30,7 +30,7 @@ def test_a_failure_is_listed_shown_and_retried(cli: Cli) -> None:
     failure = only_failure(cli)
     assert set(failure) == {
         *("id", "jobId", "jobName", "queueName", "companyId", "payload", "attempts", "maxAttempts"),
-        *("isFinalAttempt", "failedReason", "stackTrace", "firstFailedAt", "resolvedAt"),
+        *("isFinalAttempt", "failedReason", "stackTrace", "firstFailedAt", "resolvedAt", "startedAt", "lockOwner"),
     }
     assert (failure["jobId"], failure["jobName"], failure["isFinalAttempt"]) == (job_id, "break", True)
     assert failure["failedReason"] == "broken with token=[REDACTED]"

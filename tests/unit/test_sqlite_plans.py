@@ -19,6 +19,7 @@ READS_THROUGH = {
     "runs": "reads the latest runs",
     "pick_queued": "sorts the waiting jobs, newest first",
     "pick_any": "filters the newest jobs",
+    "dead_groups": "looks at the newest jobs that failed, a bounded number of them",
 }
 
 

@@ -114,8 +114,11 @@ async def test_its_routes_are_there(outer: Outer) -> None:
 
 
 async def test_a_token_is_needed_there(outer: Outer) -> None:
-    for path in ("/api/v1/queue", "/openapi.json", "/metrics", "/nowhere", "", "/", "/api/v1/events"):
+    for path in ("/api/v1/queue", "/openapi.json", "/metrics", "/nowhere", "/api/v1/events"):
         problem(await outer.http.get(PREFIX + path, follow_redirects=True), 401, "unauthorized")
+    for path in ("", "/"):
+        answer = await outer.http.get(PREFIX + path, follow_redirects=True)
+        assert answer.url.path == f"{PREFIX}/sign-in"
     for path in ("/healthz/", "//healthz", "/x/../healthz", f"{PREFIX}/healthz", "/api/v1/queue/healthz"):
         async with outer.http.stream("GET", f"{PREFIX}{path}") as answer:
             assert answer.status_code in (401, 404) or path == "/x/../healthz"

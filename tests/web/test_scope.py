@@ -81,6 +81,9 @@ async def test_what_is_listed_is_ones_own(scoped: Site) -> None:
     ours, _ = await both(scoped)
     for path in ("/api/v1/queue", "/api/v1/queue/dead-letter", "/api/v1/queue?status=failed"):
         assert [job["id"] for job in (await scoped.get(path, "acme")).json()["jobs"]] == [ours]
+    groups = (await scoped.get("/api/v1/queue/dead-letter/groups", "acme")).json()["groups"]
+    assert [(group["count"], group["sampleId"]) for group in groups] == [(1, ours)]
+    assert (await scoped.get("/api/v1/queue/dead-letter/groups?companyId=globex", "acme")).json()["groups"] == []
     found = (await scoped.get("/api/admin/queue/failures", "acme")).json()["data"]["failures"]
     assert [failure["jobId"] for failure in found] == [ours]
     assert (await scoped.get("/api/v1/queue?companyId=globex", "acme")).json()["jobs"] == []
@@ -108,8 +111,8 @@ async def test_what_is_retried_or_discarded_is_ones_own(scoped: Site) -> None:
 async def test_ones_own_and_unknown_jobs_of_others_look_the_same(scoped: Site) -> None:
     _, theirs = await both(scoped)
     nobody = theirs[:-4] + ("0000" if theirs[-4:] != "0000" else "1111")
-    for verb in ("", "/retry", "/cancel"):
-        method = "POST" if verb else "GET"
+    for verb in ("", "/timeline", "/retry", "/cancel", "/run-now"):
+        method = "GET" if verb in ("", "/timeline") else "POST"
         there = problem(await scoped.ask(method, f"/api/v1/queue/{theirs}{verb}", "acme"), 404, "job_not_found")
         not_there = problem(await scoped.ask(method, f"/api/v1/queue/{nobody}{verb}", "acme"), 404, "job_not_found")
         assert {**there, "detail": ""} == {**not_there, "detail": ""}

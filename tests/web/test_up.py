@@ -164,7 +164,7 @@ def test_up_tells_people_where_to_look(start: Start) -> None:
     up = start("up", ROWLOCK_HTTP_PORT="0")
     fields = dict(line.split(maxsplit=1) for line in iter(up.line, "stop         Ctrl-C\n"))
     assert list(fields) == [
-        *("application", "imports", "sync", "database", "workers", "api", "token", "try", "first", "look")
+        *("application", "imports", "sync", "database", "workers", "open", "api", "token", "try", "first", "look")
     ]
     assert fields["sync"] == "hubspot: disabled, set ROWLOCK_HUBSPOT_TOKEN\n"
     assert "hubspot" not in fields["application"]
@@ -172,6 +172,10 @@ def test_up_tells_people_where_to_look(start: Start) -> None:
         f"curl -H 'Authorization: Bearer {fields['token'].strip()}' {fields['api'].strip()}/api/v1/health\n"
     )
     assert ask(fields["api"].strip(), fields["token"].strip()).status_code == 200
+    with httpx.Client(follow_redirects=True, timeout=SECONDS) as browser:
+        opened = browser.get(fields["open"].strip())
+    assert "<h1>Overview</h1>" in opened.text
+    assert "token" not in str(opened.url)
     assert up.stop(signal.SIGINT) == 0
 
 
@@ -255,7 +259,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(start: Start, tm
 def test_up_without_an_api(start: Start) -> None:
     up = start("up", "--json", "--no-api")
     told = up.told()
-    assert not {"url", "token", "curl"} & set(told)
+    assert not {"url", "open", "token", "curl"} & set(told)
     until(lambda: up.says("worker.started"), SECONDS)
     assert up._serving() is None
     assert up.stop() == 0

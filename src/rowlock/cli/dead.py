@@ -25,7 +25,11 @@ commands = typer.Typer(no_args_is_help=True, help="The dead-letter queue: jobs t
 _BATCH = 500
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of failed jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="Every failed job; needed where no id, type or queue is given.")]
+All = Annotated[bool, typer.Option("--all", help="Every failed job; needed where nothing else says which.")]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only jobs that failed for this reason, as `--groups` says it."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many jobs match.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
 
@@ -40,6 +44,7 @@ def register(app: typer.Typer) -> None:
         "List failed jobs, newest first, with the reason of each.",
         "rowlock dead list",
         "rowlock dead list --type demo.sleep --json",
+        "rowlock dead list --groups",
     ),
 )
 @asks()
@@ -48,10 +53,17 @@ async def list_(
     out: Output,
     type: options.JobType = None,
     queue: options.Queue = None,
+    reason: Reason = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Count them by type and reason instead.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
-    page = await desk.jobs(status="failed", type=type, queue=queue, limit=limit, cursor=cursor)
+    if groups:
+        if reason is not None or cursor is not None:
+            raise UsageError("--groups counts all reasons: leave out --reason and --cursor")
+        _show_groups(await desk.dead_groups(type=type, queue=queue), limit, out)
+        return
+    page = await desk.jobs(status="failed", type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
     show_page(page, out, "no failed jobs")
     if not out.as_json:
         _advise(page["jobs"], out)
@@ -62,6 +74,7 @@ async def list_(
         "Queue failed jobs again, with fresh attempts.",
         "rowlock dead retry --type demo.sleep --dry-run",
         "rowlock dead retry --queue imports --yes",
+        "rowlock dead retry --reason 'TimeoutError: no answer within 30 s'",
         "rowlock dead retry --all",
     )
 )
@@ -72,12 +85,13 @@ async def retry(
     ids: Ids = None,
     type: options.JobType = None,
     queue: options.Queue = None,
+    reason: Reason = None,
     all: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
-    _require_choice(ids, type, queue, all)
-    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue}
+    _require_choice(ids, type, queue, reason, all)
+    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
     done = await _do(desk.retry_dead, where, out, "Queue", "queueing again", dry_run, yes)
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['retried']:,} jobs are queued again"
     out.tell(done, told)
@@ -100,16 +114,36 @@ async def discard(
     ids: Ids = None,
     type: options.JobType = None,
     queue: options.Queue = None,
+    reason: Reason = None,
     all: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
-    _require_choice(ids, type, queue, all)
-    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue}
+    _require_choice(ids, type, queue, reason, all)
+    where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
     done = await _do(desk.discard_dead, where, out, "Remove", "removing", dry_run, yes)
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are removed"
     out.tell(done, told)
     return _code(ids, done["matched"] if dry_run else done["discarded"], out)
+
+
+def _show_groups(found: Shape, limit: int, out: Output) -> None:
+    """Groups as a table, or as {groups, more, lookedAt, complete}."""
+    from rowlock.cli.output import ago
+
+    shown = found["groups"][:limit]
+    if out.as_json:
+        out.json(found | {"groups": shown, "more": found["more"] or len(found["groups"]) > limit})
+        return
+    rows = [
+        [f"{group['count']:,}", group["type"], ago(group["firstAt"]), ago(group["lastAt"]), group["reason"]]
+        for group in shown
+    ]
+    out.table(("jobs", "type", "first", "last", "reason"), rows, "no failed jobs")
+    if found["more"] or len(found["groups"]) > limit:
+        out.note("there are more groups: narrow them down with --type or --queue")
+    if not found["complete"]:
+        out.note(f"only the newest {found['lookedAt']:,} failed jobs were looked at: there are more")
 
 
 def _advise(jobs: list[Shape], out: Output) -> None:
@@ -119,11 +153,14 @@ def _advise(jobs: list[Shape], out: Output) -> None:
         out.note(step)
 
 
-def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, all: bool) -> None:
-    if not (ids or type or queue or all):
-        raise UsageError("which jobs? give ids, --type, --queue, or --all")
-    if all and (ids or type or queue):
-        raise UsageError("--all means every failed job: leave out the ids, --type and --queue, or leave out --all")
+def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, reason: str | None, all: bool) -> None:
+    narrowed = bool(ids or type or queue or reason is not None)
+    if not (narrowed or all):
+        raise UsageError("which jobs? give ids, --type, --queue, --reason, or --all")
+    if all and narrowed:
+        raise UsageError(
+            "--all means every failed job: leave out the ids, --type, --queue and --reason, or leave out --all"
+        )
 
 
 async def _do(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from rowlock.cli import options
 from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
+from rowlock.cli.moments import moment_of
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
@@ -80,7 +80,7 @@ async def enqueue(
         queue=queue,
         priority=priority,
         delay_seconds=delay_seconds,
-        at=_moment(at),
+        at=moment_of(at, "--at"),
         max_attempts=max_attempts,
         company_id=company_id,
         unique=_unique(unique, unique_key, on_conflict),
@@ -114,16 +114,6 @@ def payload_of(given: str) -> Any:
         return loads(text)
     except ValueError as error:
         raise BadPayload(f"--payload is not JSON: {error}; for example --payload '{{\"seconds\": 3}}'") from None
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--at {text}: not a time such as 2030-01-31T08:00:00Z") from None
-    return moment if moment.tzinfo else moment.astimezone()
 
 
 def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Unique | None:

@@ -1,4 +1,4 @@
-"""`rowlock jobs`: look at jobs, cancel one, run one again."""
+"""`rowlock jobs`: look at jobs, cancel one, run one now or again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import typer
 
 from rowlock.cli import options
 from rowlock.cli.asking import asks
+from rowlock.cli.moments import Since, Until, past_of
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.operations import Operations
     from rowlock.shapes import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel one, run one again.")
+commands = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel one, run one now or again.")
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000, help="At most so many jobs.")]
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
     help=options.examples(
         "List jobs, newest first.",
         "rowlock jobs list --status failed --type demo.sleep",
+        "rowlock jobs list --since 2h",
         "rowlock jobs list --limit 500 --json",
     ),
 )
@@ -51,10 +53,21 @@ async def list_(
     status: Annotated[JobStatus | None, typer.Option(help="Only jobs in this state.")] = None,
     type: options.JobType = None,
     queue: options.Queue = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
-    show_page(await desk.jobs(status=status, type=type, queue=queue, limit=limit, cursor=cursor), out)
+    page = await desk.jobs(
+        status=status,
+        type=type,
+        queue=queue,
+        since=past_of(since, "--since"),
+        until=past_of(until, "--until"),
+        limit=limit,
+        cursor=cursor,
+    )
+    show_page(page, out)
 
 
 @commands.command(
@@ -97,6 +110,38 @@ async def cancel(desk: Operations, out: Output, id: JobId) -> None:
     job = await desk.cancel(id)
     told = "is cancelled" if job["status"] == "cancelled" else "runs; its handler is told to stop"
     out.tell(job, f"{job['id']}  {job['type']} {told}")
+
+
+@commands.command(
+    "run-now",
+    help=options.examples(
+        "Let a job that waits for its time, or for its next attempt, be ready at once, in its own place in the queue.",
+        "rowlock jobs run-now 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
+    ),
+)
+@asks()
+async def run_now(desk: Operations, out: Output, id: JobId) -> None:
+    job = await desk.run_now(id)
+    out.tell(job, f"{job['id']}  {job['type']} is ready on {job['queue']}")
+
+
+@commands.command(
+    help=options.examples(
+        "Show the life of a job: when it was enqueued, each attempt that is known, and how it ended.",
+        "rowlock jobs timeline 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
+        "rowlock jobs timeline 01932c07-2ab0-7000-8000-3f6c1e2d4b5a --json",
+    )
+)
+@asks()
+async def timeline(desk: Operations, out: Output, id: JobId) -> None:
+    told = await desk.timeline(id)
+    if out.as_json:
+        out.json(told)
+        return
+    names = ("at", "kind", "attempt", "seconds", "owner", "reason")
+    out.table(names, [[event[name] for name in names] for event in told["events"]], "nothing is known of it")
+    if told["more"]:
+        out.note("older attempts are left out: see `rowlock failures list --job`")
 
 
 def show_job(job: Shape, out: Output) -> None:

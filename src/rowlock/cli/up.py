@@ -27,8 +27,9 @@ _TOKEN_SECONDS = 24 * 3_600.0
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Migrate the database, then run the HTTP API, a supervisor and its workers, until Ctrl-C. "
-            "Prints the address of the API and a token of the role admin that ends with it, or after a day.",
+            "Migrate the database, then run the pages, the HTTP API, a supervisor and its workers, until Ctrl-C. "
+            "Prints a link that opens the pages, the address of the API, and a token of the role admin that ends with "
+            "it, or after a day.",
             "rowlock up",
             "rowlock up --app myproject.jobs:app --database postgresql://rowlock@db/jobs --port 8080",
             "rowlock up --no-api",
@@ -88,7 +89,7 @@ def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
 
 @asynccontextmanager
 async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
-    """Where the API is, and a fresh token for whoever sees this terminal, which ends with us."""
+    """Where the pages and the API are, and a fresh token for whoever sees this terminal, which ends with us."""
     from rowlock.cli.api import serving
     from rowlock.errors import StoreError
     from rowlock.storage.access import Role
@@ -98,10 +99,20 @@ async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
     token, record = new_token("rowlock up", Role.ADMIN, expires_in_seconds=_TOKEN_SECONDS)
     await app.store.add_token(record)
     try:
-        yield {"url": url, "token": token, "curl": f"curl -H 'Authorization: Bearer {token}' {url}/api/v1/health"}
+        yield {
+            "url": url,
+            "open": f"{_here(url)}/sign-in?token={token}",
+            "token": token,
+            "curl": f"curl -H 'Authorization: Bearer {token}' {url}/api/v1/health",
+        }
     finally:
         with suppress(StoreError):  # it expires by itself
             await app.store.revoke_token(record.id)
+
+
+def _here(url: str) -> str:
+    """An address for a browser on this machine, also where we listen on all of its addresses."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 async def _running(
@@ -152,6 +163,7 @@ def _announce(told: dict[str, Any], app: Rowlock, out: Output) -> None:
             "sync": "; ".join(sync) or None,
             "database": told["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
             "workers": f"{count} process{'es' if count > 1 else ''} on {slots}",
+            "open": told.get("open"),
             "api": told.get("url"),
             "token": told.get("token"),
             "try": told.get("curl"),

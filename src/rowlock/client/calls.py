@@ -108,13 +108,21 @@ class Client(Imports, Sync):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Shape:
-        """Jobs, newest first: {jobs, nextCursor}."""
+        """Jobs, newest first: {jobs, nextCursor}; with a reason, those that failed for it."""
         word = None if status is None else Status(status).value
-        asked = {"status": word, "type": type, "queue": queue, "companyId": company_id}
-        return _shape(await self._wire.get(_QUEUE, **asked, limit=limit, cursor=cursor))
+        asked = {"status": word, "type": type, "queue": queue, "companyId": company_id, "reason": reason}
+        times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        return _shape(await self._wire.get(_QUEUE, **asked, **times, limit=limit, cursor=cursor))
+
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape:
+        """The life of a job, the oldest event first: {jobId, events, more}; stacks are for the role admin."""
+        return _shape(await self._wire.get(f"{_job(job_id)}/timeline", stacks=None if stacks else False))
 
     async def wait(self, job_id: JobId, seconds: float) -> Shape:
         """The job when it is over, or as it is after so many seconds."""
@@ -128,6 +136,17 @@ class Client(Imports, Sync):
         """Cancel a waiting job, or ask a running one to stop; the job as it is then."""
         return _shape(await self._wire.post(f"{_job(job_id)}/cancel"))
 
+    async def run_now(self, job_id: JobId) -> Shape:
+        """Let a job that waits for its time be ready at once; the job as it is then."""
+        return _shape(await self._wire.post(f"{_job(job_id)}/run-now"))
+
+    async def dead_groups(
+        self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
+    ) -> Shape:
+        """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}."""
+        asked = {"type": type, "queue": queue, "companyId": company_id}
+        return _shape(await self._wire.get(f"{_QUEUE}/dead-letter/groups", **asked))
+
     async def retry_dead(
         self,
         *,
@@ -135,12 +154,13 @@ class Client(Imports, Sync):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
         """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more."""
-        given = _dead(ids, type, queue, company_id, dry_run, limit, cursor)
+        given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
         return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/retry", given))
 
     async def discard_dead(
@@ -150,12 +170,13 @@ class Client(Imports, Sync):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
         """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more."""
-        given = _dead(ids, type, queue, company_id, dry_run, limit, cursor)
+        given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
         return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/discard", given))
 
     async def stats(self) -> Shape:
@@ -211,6 +232,14 @@ class Client(Imports, Sync):
     async def queues(self) -> Shape:
         """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
         return _shape(await self._wire.get("/api/v1/queues"))
+
+    async def history(self, minutes: int = 60) -> Shape:
+        """What each queue did and how long its jobs had waited, minute by minute: {minutes, queues}."""
+        return _shape(await self._wire.get("/api/v1/queues/history", minutes=minutes))
+
+    async def doing(self) -> Shape:
+        """Every worker with the jobs that it runs, those that began first first: {workers, more}."""
+        return _shape(await self._wire.get("/api/v1/workers"))
 
     async def switch(self, queue: str, *, paused: bool) -> Shape:
         """Pause a queue for the whole fleet, or let it be worked on again; `known` is false where nobody uses it."""
@@ -279,11 +308,12 @@ def _dead(
     type: str | None,
     queue: str | None,
     company_id: str | None,
+    reason: str | None,
     dry_run: bool,
     limit: int,
     cursor: str | None,
 ) -> dict[str, Any]:
-    which = _given({"ids": ids and list(ids), "type": type, "queue": queue, "companyId": company_id})
+    which = _given({"ids": ids and list(ids), "type": type, "queue": queue, "companyId": company_id, "reason": reason})
     if ids is not None and not ids:
         which["ids"] = [""]  # none of them: not the same as all
     return which | _given({"all": not which or None, "dryRun": dry_run, "limit": limit, "cursor": cursor})

@@ -5,12 +5,13 @@ HTTP routes and commands are thin skins of it; `rowlock.client.Client` is the sa
 
 from rowlock.desk.fleet import Fleet
 from rowlock.desk.imports import Imports
+from rowlock.desk.overview import Overview
 from rowlock.desk.records import Records
 from rowlock.desk.schedules import Schedules
 from rowlock.desk.sync import Sync
 
 
-class Desk(Records, Sync, Fleet, Schedules, Imports):
+class Desk(Records, Overview, Sync, Fleet, Schedules, Imports):
     """What may be asked of an application; with a company, of that company's jobs and imports only."""
 
 

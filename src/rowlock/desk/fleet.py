@@ -19,6 +19,15 @@ class Fleet(Sight):
         """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
         return {"queues": [queue_shape(queue) for queue in await self._queues()]}
 
+    async def totals(self) -> Shape:
+        """How many jobs of each queue are there that have ended, by how they did: {queues}."""
+        queues: dict[str, Shape] = {}
+        for total in await self._app.store.totals():
+            told = queues.setdefault(total.queue, {"succeeded": 0, "failed": 0, "cancelled": 0})
+            for status in told:
+                told[status] += getattr(total, status)
+        return {"queues": queues}
+
     async def switch(self, queue: str, *, paused: bool) -> Shape:
         """Pause a queue for the whole fleet, or let it be worked on again; `known` is false where nobody uses it."""
         checked_name(queue, "queue")
@@ -33,15 +42,10 @@ class Fleet(Sight):
     async def health(self) -> Shape:
         """Is the store there, how many jobs are there, who works, and what is wrong?"""
         app = self._app
-        queues = await self._queues()
+        standing = await self.standing()
         state = await app.store.schema()
-        counts = await app.store.counts()
-        now = await app.store.now()
-        workers = [worker_shape(w, now, app.settings.visibility_ms) for w in await app.store.workers()]
         failed = await failures(app.store)
-        hubs = [hub for hub in app.integrations.values() if hub.disabled is not None]
-        off = {queue: f"{hub.name} is disabled: {hub.disabled}" for hub in hubs for queue in hub.queues}
-        warnings = _warnings(queues, {q for w in workers if w["alive"] for q in w["queues"]}, off)
+        warnings = standing["warnings"]
         if failed["failedLastHour"] >= app.settings.spike_threshold:
             warnings.append(
                 f"{failed['failedLastHour']:,} attempts failed in the last hour: see `rowlock failures list`"
@@ -50,11 +54,27 @@ class Fleet(Sight):
             "status": "warning" if warnings else "ok",
             "database": app.store.url,
             "schema": {"current": state.current, "wanted": state.wanted},
-            "jobs": {status.value: count for status, count in counts.items()},
+            "jobs": standing["jobs"],
             "failures": failed,
+            "queues": standing["queues"],
+            "workers": standing["workers"],
+            "warnings": warnings,
+        }
+
+    async def standing(self) -> Shape:
+        """How jobs, queues and workers stand, and what is wrong with that: {jobs, queues, workers, warnings}."""
+        app = self._app
+        queues = await self._queues()
+        counts = await app.store.counts()
+        now = await app.store.now()
+        workers = [worker_shape(w, now, app.settings.visibility_ms) for w in await app.store.workers()]
+        hubs = [hub for hub in app.integrations.values() if hub.disabled is not None]
+        off = {queue: f"{hub.name} is disabled: {hub.disabled}" for hub in hubs for queue in hub.queues}
+        return {
+            "jobs": {status.value: count for status, count in counts.items()},
             "queues": [queue_shape(queue) for queue in queues],
             "workers": workers,
-            "warnings": warnings,
+            "warnings": _warnings(queues, {q for w in workers if w["alive"] for q in w["queues"]}, off),
         }
 
     async def metrics(self) -> bytes:

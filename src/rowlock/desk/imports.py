@@ -9,9 +9,11 @@ from pathlib import Path
 from rowlock.app import Rowlock
 from rowlock.desk.sight import Sight
 from rowlock.errors import BadCursor, CompanyMismatch, ImportNotFound, UnknownImportType
+from rowlock.imports import manifest
 from rowlock.imports.intake import About, Intake
 from rowlock.imports.report import errors_csv, template_csv
-from rowlock.imports.upload import Incoming, Received
+from rowlock.imports.signature import clean_name, kind_of
+from rowlock.imports.upload import Incoming, Received, size_max
 from rowlock.jobs.payload import loads
 from rowlock.shapes import Shape, chunk_shape, error_shapes, import_shape, import_type_shape
 from rowlock.storage.access import RequestAnswer, RequestState
@@ -88,6 +90,19 @@ class Imports(Sight):
         page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
         return {"errors": error_shapes(page.rows, self._app.redact), "nextRow": page.next_row}
 
+    async def import_error_rows(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+        """Up to `limit` rows with errors, as the file has them: {columns, rows: [{row, cells, errors}], nextRow}.
+
+        Cells of secret columns are hidden, as they are in errors.csv; a row that could not be read may have no cells.
+        """
+        record = await self._import(import_id)
+        page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
+        rows = [
+            {"row": each.row, "cells": list(each.cells), "errors": error_shapes([each], self._app.redact)}
+            for each in page.rows
+        ]
+        return {"columns": loads(record.meta).get("header") or [], "rows": rows, "nextRow": page.next_row}
+
     async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
         """The rows with errors as a CSV file, piece by piece: the user's own cells, then row, column and reason."""
         record = await self._import(import_id)
@@ -104,6 +119,13 @@ class Imports(Sight):
         await self._app.imports.resume((await self._import(import_id)).id)
         return await self.import_job(import_id)
 
+    async def import_again(self, import_id: ImportId, *, user_id: str | None = None, force: bool = False) -> Shape:
+        """Import the file of an earlier import for real, of a dry run say, without sending it again.
+
+        The same file twice is a duplicate here too, unless it is forced; the file is there as long as it is kept.
+        """
+        return await self.arrivals.again(await self._import(import_id), user_id, force)
+
     async def cancel_import(self, import_id: ImportId) -> Shape:
         """Stop an import that is not over; chunks that are done stay."""
         await self._app.imports.cancel((await self._import(import_id)).id)
@@ -112,6 +134,20 @@ class Imports(Sight):
     async def import_types(self) -> Shape:
         """Every import type with its columns: {types}."""
         return {"types": [import_type_shape(each) for _, each in sorted(self._app.importers.items())]}
+
+    async def import_type_of(self, file_name: str) -> Shape:
+        """What a file of this name would be imported as: {type, sheetName}, null where the manifest does not say, and
+        {bytesMax}; raises FileRefused for one that cannot be imported."""
+        settings = self._app.settings
+        name = clean_name(file_name)
+        kind = kind_of(name)
+        entry = manifest.load(settings.import_manifest).entry(name)
+        known = entry is not None and entry.type in self._app.importers
+        return {
+            "type": entry.type if entry is not None and known else None,
+            "sheetName": entry.sheet if entry is not None and known else None,
+            "bytesMax": size_max(kind, settings),
+        }
 
     async def import_template(self, name: str) -> bytes:
         """An empty CSV file with the columns of an import type."""
@@ -156,6 +192,10 @@ class Arrivals:
             if found is not None:
                 return import_shape(found, self._app.redact)
         return self._told(await self._intake.receive_named(file_name, self._own(about), import_id))
+
+    async def again(self, record: ImportRecord, user_id: str | None, force: bool) -> Shape:
+        """Import the file of an earlier import, from the bytes that are kept of it."""
+        return self._told(await self._intake.receive_again(record, user_id=user_id, force=force))
 
     def incoming(self, file_name: str, about: About) -> Incoming:
         """A place for a file that comes over a wire; raises early where it could not be imported anyway."""

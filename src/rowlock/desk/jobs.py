@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from rowlock.desk.sight import Sight
-from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver
+from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver, JobNotWaiting
 from rowlock.jobs.classify import describe
 from rowlock.jobs.enqueue import Options
 from rowlock.jobs.policy import Unique
@@ -108,11 +108,18 @@ class Jobs(Sight):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Shape:
-        """Jobs, newest first: {jobs, nextCursor}."""
-        where = self._where(None if status is None else Status(status), type, queue, company_id)
+        """Jobs, newest first: {jobs, nextCursor}; with a reason, those that failed for it."""
+        word = None if status is None else Status(status)
+        if reason is not None and word not in (None, Status.FAILED):
+            return {"jobs": [], "nextCursor": None}
+        word = word if reason is None else Status.FAILED
+        where = self._where(word, type, queue, company_id, reason=reason, since=since, until=until)
         page = await self._bounded(where, limit, cursor)
         shapes = await self._shaped(page.jobs)
         return {"jobs": shapes, "nextCursor": page.next_cursor}
@@ -127,6 +134,15 @@ class Jobs(Sight):
         if await self._app.cancel((await self._found(job_id)).id) is CancelResult.ALREADY_FINAL:
             record = await self._found(job_id)
             raise JobIsOver(f"job {job_id} is {record.status.value} already; there is nothing to cancel")
+        return await self.job(job_id)
+
+    async def run_now(self, job_id: JobId) -> Shape:
+        """Let a job that waits for its time be ready at once; the job as it is then."""
+        if not await self._app.store.hasten((await self._found(job_id)).id):
+            record = await self._found(job_id)
+            if record.status is not Status.QUEUED:
+                told = "runs already" if record.status is Status.PROCESSING else f"is {record.status.value}"
+                raise JobNotWaiting(f"job {job_id} {told}: only a waiting job can be run now")
         return await self.job(job_id)
 
     async def stats(self) -> Shape:

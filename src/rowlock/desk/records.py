@@ -32,12 +32,13 @@ class Records(Jobs):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
         """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more."""
-        where = self._where(Status.FAILED, type, queue, company_id, ids)
+        where = self._where(Status.FAILED, type, queue, company_id, ids, reason)
         if dry_run:
             return await self._dry(where, {"retried": 0, "conflicts": []})
         done, retried, conflicts = _Batch([], cursor), 0, list[JobId]()
@@ -61,12 +62,13 @@ class Records(Jobs):
         type: str | None = None,
         queue: str | None = None,
         company_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
         """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more."""
-        where = self._where(Status.FAILED, type, queue, company_id, ids)
+        where = self._where(Status.FAILED, type, queue, company_id, ids, reason)
         if dry_run:
             return await self._dry(where, {"discarded": 0})
         done, matched, discarded = _Batch([], cursor), 0, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 
 from rowlock.app import Rowlock
 from rowlock.errors import BadCursor, JobNotFound
@@ -39,6 +40,9 @@ class Sight:
         queue: str | None = None,
         company_id: str | None = None,
         ids: Sequence[JobId] | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> JobFilter:
         """What to look for; a type such as "hubspot.*" means all types that begin with "hubspot."."""
         begins = type is not None and type.endswith(".*")
@@ -49,6 +53,9 @@ class Sight:
             self._own(company_id),
             None if ids is None else list(dict.fromkeys(ids)),
             type[:-1] if begins and type is not None else None,
+            reason,
+            since,
+            until,
         )
 
     async def _found(self, job_id: JobId) -> JobRecord:

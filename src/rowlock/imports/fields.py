@@ -119,7 +119,7 @@ def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
         factory=shape.factory,
         default=_default(shape),
         secret=_secret(info),
-        what=info.description,
+        what=info.description or _described(info.annotation),
         formats=formats,
     )
 
@@ -144,6 +144,12 @@ def _headers(name: str, info: FieldInfo) -> tuple[str, ...]:
     if info.title:
         found.append(info.title)
     return tuple(dict.fromkeys(found))
+
+
+def _described(annotation: Any) -> str | None:
+    """What a type says of its values, where the field itself does not: that of `Country | None`."""
+    found = [extra for one in typing.get_args(annotation) for extra in getattr(one, "__metadata__", ())]
+    return next((extra.description for extra in found if isinstance(extra, FieldInfo) and extra.description), None)
 
 
 def _secret(info: FieldInfo) -> bool:

@@ -13,7 +13,7 @@ from rowlock.errors import Permanent, RowlockError
 from rowlock.imports.chunk import begun
 from rowlock.imports.importer import ImportType, Policy
 from rowlock.imports.run import SAMPLE_ROWS, Run, run_of
-from rowlock.imports.sweep import sweep
+from rowlock.imports.sweep import sweep, sweep_chunks
 from rowlock.imports.workshop import Workshop
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
@@ -66,7 +66,7 @@ async def finish_import(shop: Workshop, job: Job, record: ImportRecord) -> dict[
         return {"skipped": "another job finishes this import, or it is over"}
     if status is ImportStatus.SUCCEEDED:
         with suppress(RowlockError):  # the sweeper comes by
-            await sweep(shop, record)
+            await (sweep_chunks if loads(record.options).get("dryRun") else sweep)(shop, record)
     shop.log.info("import.ended", id=record.id, type=record.type, status=status.value)
     return {}
 

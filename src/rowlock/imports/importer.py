@@ -143,6 +143,12 @@ class ImportType:
     queue: str | None
 
     @property
+    def about(self) -> str | None:
+        """What its importer says of itself, in a line."""
+        own = vars(type(self.importer)).get("__doc__") if type(self.importer) is not Importer else None
+        return str(own).strip().splitlines()[0].strip() if own and own.strip() else None
+
+    @property
     def late(self) -> bool:
         """Whether only the worker can tell which keys are equal, after it has read and checked the rows."""
         from rowlock.imports.checking.keys import hashable

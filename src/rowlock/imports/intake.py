@@ -10,15 +10,23 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rowlock.errors import BadPayload, DuplicateImport, FileRefused, StoreError, UnknownImportType
+from rowlock.errors import (
+    BadPayload,
+    DuplicateImport,
+    FileRefused,
+    ImportNotResumable,
+    StoreError,
+    UnknownImportType,
+)
 from rowlock.ids import uuid7
 from rowlock.imports import folder, manifest, upload
 from rowlock.imports.importer import ImportType
 from rowlock.imports.jobs import ImportJobs, upload_folder
-from rowlock.imports.signature import clean_name
+from rowlock.imports.signature import FileKind, clean_name
+from rowlock.jobs.payload import loads
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.blobs import Blobs
-from rowlock.storage.imports import Added, ImportId, NewImport
+from rowlock.storage.imports import Added, ImportId, ImportRecord, NewImport
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -80,6 +88,22 @@ class Intake:
         """Take a file from the import folder, and from nowhere else; it stays there."""
         path = folder.find(self._app.settings.import_folder, name)
         return await self.receive(upload.read_file(path), name, about, import_id=import_id)
+
+    async def receive_again(self, record: ImportRecord, *, user_id: str | None, force: bool) -> Added:
+        """Import the file of an earlier import, a dry run say, from the bytes that are kept of it; see `add`."""
+        about = About(
+            record.type, loads(record.options).get("sheet"), record.company_id, record.project_id, user_id, force
+        )
+        path = self.blobs.scratch / uuid7()
+        try:
+            await self.blobs.linked(record.path, path)
+            kind = FileKind(record.path.rpartition("/source.")[2])
+            received = upload.Received(path, record.file_name, kind, record.sha256, record.size_bytes)
+            return await self.add(received, about)
+        except FileNotFoundError:
+            raise ImportNotResumable(f"the file of import {record.id} is not kept any more; upload it again") from None
+        finally:
+            path.unlink(missing_ok=True)
 
     async def add(self, received: upload.Received, about: About, import_id: ImportId | None = None) -> Added:
         """Record an import of this file with its parent job, both or none; raises DuplicateImport."""

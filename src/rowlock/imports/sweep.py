@@ -25,8 +25,14 @@ async def sweep(shop: Workshop, record: ImportRecord) -> None:
         await shop.blobs.delete(upload_folder(record.id))
 
 
+async def sweep_chunks(shop: Workshop, record: ImportRecord) -> None:
+    """Remove the chunks of a dry run that is over, not its file: that may be imported for real."""
+    if folder := loads(record.meta).get("folder"):
+        await shop.blobs.delete(folder)
+
+
 async def sweep_ended(shop: Workshop) -> None:
-    """Remove the files of imports that succeeded, or that nobody has resumed for long."""
+    """Remove the files of imports that succeeded, and of those that nobody has resumed or repeated for long."""
     days = shop.engine.settings.keep_import_file_days
     for record in await shop.engine.store.sweepable_imports(days, _BATCH):
         try:

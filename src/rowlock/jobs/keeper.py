@@ -17,6 +17,7 @@ from rowlock.storage.records import Held, KeepPolicy, Status, Worker
 _AGAIN_SECONDS = 1.0  # after a store error
 _FOLD_SECONDS = 15.0
 _FOLD_BATCH = 10_000
+_LAG_SECONDS = 55.0  # noted once a minute by whoever comes first: often enough that none is left out
 _WATCH_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 _BEATS_TO_WAIT = 2  # after an outage, before anything is rescued
@@ -48,6 +49,7 @@ class Keeper:
             asyncio.create_task(self._every(settings.rescue_ms / 1000, self.rescue)),
             asyncio.create_task(self._every(settings.prune_minutes * 60, self.prune)),
             asyncio.create_task(self._every(_FOLD_SECONDS, self.fold)),
+            asyncio.create_task(self._every(_LAG_SECONDS, self.note_lags)),
             asyncio.create_task(self._every(_WATCH_SECONDS, self._failures.check)),
             asyncio.create_task(self._every(MEASURE_SECONDS, self.tell_measures)),
         ]
@@ -118,6 +120,11 @@ class Keeper:
         """Fold the notes of changes into the counts, until few are left."""
         while await self._engine.store.fold(_FOLD_BATCH) == _FOLD_BATCH:
             continue
+
+    async def note_lags(self) -> bool:
+        """Note how long the oldest ready job of each queue has waited, for the history."""
+        waits = {queue.name: queue.oldest_ready_seconds for queue in await self._engine.store.queues()}
+        return await self._engine.store.note_lags({name: wait for name, wait in waits.items() if wait is not None})
 
     async def tell_measures(self) -> None:
         await flush(self._engine)

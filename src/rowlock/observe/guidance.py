@@ -46,6 +46,12 @@ def about_jobs(name: str, count: int, job_ids: Sequence[str], reason: str, other
     ]
 
 
+def about_group(name: str, reason: str, other: OtherSide | None) -> list[str]:
+    """What to do about jobs of one type that failed for good for the same reason."""
+    which = f"--type {shlex.quote(name)} --reason {shlex.quote(reason)}"
+    return [*_put_right(reason, other), f"When the cause is gone, run all of them again: rowlock dead retry {which}"]
+
+
 def _run_all(other: OtherSide | None) -> list[str]:
     if other is None:
         return []

@@ -21,6 +21,7 @@ from rowlock.clock import Clock
 from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
 from rowlock.storage.call_verbs import CallVerbs
 from rowlock.storage.import_verbs import ImportTransaction, ImportVerbs
+from rowlock.storage.overview_verbs import OverviewVerbs
 from rowlock.storage.records import (
     CancelResult,
     Claimed,
@@ -86,7 +87,7 @@ class StoreTransaction(ImportTransaction, Protocol):
         """Enqueue in this transaction: the jobs exist when it commits."""
 
 
-class Store(ImportVerbs, CallVerbs, Protocol):
+class Store(ImportVerbs, CallVerbs, OverviewVerbs, Protocol):
     """Where jobs rest."""
 
     url: str  # without its password

@@ -115,6 +115,22 @@ class Blobs:
             raise FileNotFoundError(errno.ENOENT, "no such file in the import store", name)
         return path
 
+    async def linked(self, name: str, path: Path) -> None:
+        """Give a file a second name, at `path` in the scratch folder; FileNotFoundError where there is none of `name`.
+
+        No byte is copied, and each name keeps the file when the other is deleted.
+        """
+
+        def link() -> None:
+            try:
+                path.hardlink_to(self._path(name))
+            except FileNotFoundError:
+                raise
+            except OSError:  # a file system without such names
+                shutil.copyfile(self._path(name), path)
+
+        await _in_thread(link)
+
     def _path(self, name: str) -> Path:
         return self._root / _checked(name)
 

@@ -188,7 +188,8 @@ class ImportVerbs(Protocol):
         """
 
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
-        """Imports whose files may go: that succeeded, or ended otherwise longer ago; not those swept already."""
+        """Imports whose files may go: that succeeded, or ended otherwise or were dry runs longer ago; not those swept
+        already."""
 
     async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over.

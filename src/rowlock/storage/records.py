@@ -231,6 +231,13 @@ class JobFilter:
     company_id: str | None = None
     ids: Sequence[JobId] | None = None
     type_prefix: str | None = None  # instead of a type: all that begin with it
+    reason: str | None = None  # the first line of the error, see overview.reason_of; of failed jobs alone
+    since: datetime | None = None  # enqueued at or after this, by the time in their ids
+    until: datetime | None = None  # enqueued before this
+
+    def __post_init__(self) -> None:
+        if self.reason is not None and self.status is not Status.FAILED:
+            raise ValueError("a reason is looked for among failed jobs alone: give the status failed")
 
 
 @dataclass(frozen=True, slots=True)

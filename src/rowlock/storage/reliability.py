@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rowlock.ids import is_uuid
-from rowlock.storage.records import JobId, NewJob
+from rowlock.storage.records import JobId, NewJob, WorkerId
 
 FailureId = str
 
@@ -30,6 +30,8 @@ class FailureRecord:
     stack_trace: str | None
     first_failed_at: datetime
     resolved_at: datetime | None  # when an operator had the job retried
+    started_at: datetime | None = None  # None: noted by an older release
+    owner: WorkerId | None = None  # the worker that ran it
 
 
 @dataclass(frozen=True, slots=True)

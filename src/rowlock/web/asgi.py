@@ -7,10 +7,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -26,7 +24,10 @@ from rowlock.web.hub import Hub
 from rowlock.web.once import Find, Once
 from rowlock.web.openapi import describe
 from rowlock.web.origins import Origins
+from rowlock.web.pages import site
+from rowlock.web.pages.faults import is_page, tell
 from rowlock.web.problem import Problem, problem_of
+from rowlock.web.routes import Routes
 from rowlock.web.shield import Shield
 
 _ABOUT = """Durable jobs, imports and outbound sync on the database that you already run.
@@ -43,9 +44,11 @@ class Api:
         settings = app.settings
         self.hub = Hub(app)
         self.routes = _routes(app, self.hub)
+        pages = site.pages(app)
         once = Once(self.routes, app, _posts(self.routes))
-        self._guard = Guard(Body(once, settings), app)
-        self._outside: ASGIApp = Shield(self._guard, settings, app.redact)
+        self._guard = Guard(Body(_Either(pages, once), settings), app)
+        pages.state.guard = self._guard
+        self._outside: ASGIApp = Shield(self._guard, settings, app.redact, tell)
         origins = [origin.strip() for origin in settings.http_cors_origins.split(",") if origin.strip()]
         if origins:
             self._outside = Origins(self._outside, origins)
@@ -64,14 +67,19 @@ def asgi(app: Rowlock) -> Api:
     return Api(app)
 
 
-class _Routes(FastAPI):
-    def build_middleware_stack(self) -> ASGIApp:
-        """Without the layer that answers faults in words of its own: the shield does."""
-        return ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers)
+class _Either:
+    """Pages at their addresses, the API at all others."""
+
+    def __init__(self, pages: ASGIApp, api: ASGIApp) -> None:
+        self._pages = pages
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._pages if is_page(scope) else self._api)(scope, receive, send)
 
 
 def _routes(app: Rowlock, hub: Hub) -> FastAPI:
-    api = _Routes(
+    api = Routes(
         title="Rowlock",
         version=version("rowlock"),
         description=_ABOUT,

@@ -8,22 +8,34 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rowlock.settings import Settings
-from rowlock.web.guard import OPEN, path_of
+from rowlock.web.guard import ASSETS, OPEN, SIGN_IN, SIGN_OUT, path_of
+from rowlock.web.pages.faults import is_page
 from rowlock.web.problem import Problem
 
-UPLOADS = {"/api/v1/imports/xlsx/upload": "import_xlsx_bytes_max", "/api/v1/imports/csv/upload": "import_csv_bytes_max"}
+UPLOADS = {
+    "/api/v1/imports/xlsx/upload": ("import_xlsx_bytes_max",),
+    "/api/v1/imports/csv/upload": ("import_csv_bytes_max",),
+    "/imports": ("import_xlsx_bytes_max", "import_csv_bytes_max"),
+}
 """Where files come in, and how large they may be: these are not received here but by their routes, piece by piece."""
 FORM_BYTES = 65_536  # what a form may have around its file
 
 _HEAR_SECONDS = 0.5
 _HEAR_BYTES = 4_194_304
 _SMALL_BYTES = 65_536
+_STRANGER_BYTES = 8_192  # where no token is needed: enough for one to sign in with
+_FORM = b"application/x-www-form-urlencoded"
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
 def is_upload(scope: Scope) -> bool:
     """Whether this request brings a file."""
     return bool(scope["method"] == "POST" and path_of(scope) in UPLOADS)
+
+
+def upload_bytes_max(scope: Scope, settings: Settings) -> int:
+    """How large a file may be that comes in at this address."""
+    return max(int(getattr(settings, name)) for name in UPLOADS[path_of(scope)])
 
 
 class ClientGone(Exception):
@@ -64,7 +76,8 @@ class Body:
         self._large = asyncio.Semaphore(settings.http_bodies_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if path_of(scope) in OPEN or (path_of(scope) in UPLOADS and scope["method"] != "POST"):
+        path = path_of(scope)
+        if path in OPEN or path.startswith(ASSETS) or (path in UPLOADS and scope["method"] != "POST"):
             await self._inner(scope, receive, send)  # a stranger's body is not received at all
             return
         if is_upload(scope):
@@ -72,16 +85,20 @@ class Body:
             return
         headers = {name: value for name, value in scope["headers"] if name.startswith(b"content-")}
         announced = headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > self._bytes_max:
-            raise self._too_large()
+        bytes_max = _STRANGER_BYTES if path in (SIGN_IN, SIGN_OUT) else self._bytes_max
+        if announced.isdigit() and int(announced) > bytes_max:
+            raise _too_large(bytes_max)
         async with _Place(self._large) as place:
             try:
-                body = await self._whole(receive, int(announced) if announced.isdigit() else 0, place)
+                body = await self._whole(receive, bytes_max, int(announced) if announced.isdigit() else 0, place)
             except ClientGone:
                 return
             if body and scope["method"] in _WITH_BODY:
                 kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-                if kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
+                if is_page(scope):
+                    if kind != _FORM:
+                        raise Problem("unsupported_media_type", "pages take what their forms send")
+                elif kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
                     raise Problem("unsupported_media_type", "send the body as `Content-Type: application/json`")
             told = False
 
@@ -97,7 +114,7 @@ class Body:
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a file through to its route, if there is a place for it and it does not announce that it is too large."""
-        bytes_max = getattr(self._settings, UPLOADS[path_of(scope)])
+        bytes_max = upload_bytes_max(scope, self._settings)
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
         if announced.isdigit() and int(announced) > bytes_max + FORM_BYTES:
             raise Problem("file_too_large", f"a file may have {bytes_max:,} bytes at most")
@@ -120,7 +137,7 @@ class Body:
             with suppress(ClientGone):
                 await self._inner(scope, receive_on, send_on)
 
-    async def _whole(self, receive: Receive, announced: int, place: _Place) -> bytes:
+    async def _whole(self, receive: Receive, bytes_max: int, announced: int, place: _Place) -> bytes:
         parts, size = list[bytes](), 0
         try:
             async with asyncio.timeout(self._seconds):
@@ -132,15 +149,16 @@ class Body:
                         raise ClientGone
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._bytes_max:
-                        raise self._too_large()
+                    if size > bytes_max:
+                        raise _too_large(bytes_max)
                     if not message.get("more_body", False):
                         return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
             raise Problem("request_timeout", f"the body did not arrive within {self._seconds:g} seconds") from None
 
-    def _too_large(self) -> Problem:
-        return Problem("body_too_large", f"a body may have {self._bytes_max:,} bytes at most")
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem("body_too_large", f"a body may have {bytes_max:,} bytes at most")
 
 
 async def hear_out(scope: Scope, receive: Receive) -> None:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rowlock.web import models, replies
+from rowlock.storage.overview import HISTORY_MINUTES_MAX
+from rowlock.web import models, overview_replies, replies
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import FleetOperator, FleetViewer
 from rowlock.web.jobs import LimitQuery
@@ -32,6 +33,33 @@ async def health(request: Request, caller: FleetViewer) -> Response:
 @router.get("/queues", tags=["fleet"], response_model=replies.QueuesTold, responses=NOT_MODIFIED, summary="List queues")
 async def queues(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.desk.queues())
+
+
+@router.get(
+    "/queues/history",
+    tags=["fleet"],
+    response_model=overview_replies.HistoryTold,
+    responses=NOT_MODIFIED,
+    summary="See the last minutes of every queue",
+)
+async def history(
+    request: Request,
+    caller: FleetViewer,
+    minutes: Annotated[int, Query(ge=1, le=HISTORY_MINUTES_MAX, description="So many, at most a day.")] = 60,
+) -> Response:
+    """What succeeded and failed in each minute, and how long the oldest ready job had waited."""
+    return polled(request, await caller.desk.history(minutes))
+
+
+@router.get(
+    "/workers",
+    tags=["fleet"],
+    response_model=overview_replies.DoingTold,
+    responses=NOT_MODIFIED,
+    summary="List workers with what each is doing",
+)
+async def doing(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.desk.doing())
 
 
 @router.post("/queues/{name:path}/pause", tags=["fleet"], response_model=replies.SwitchedTold, summary="Pause a queue")

@@ -15,11 +15,13 @@ from rowlock.app import Rowlock
 from rowlock.desk import Desk
 from rowlock.jobs.reader import Reader
 from rowlock.storage.access import Role, TokenRecord
+from rowlock.web.cookie import from_here, session_of
 from rowlock.web.problem import Problem
 from rowlock.web.rates import Rates
 from rowlock.web.tokens import Tokens
 
 OPEN = ("/healthz", "/readyz")
+SIGN_IN, SIGN_OUT, ASSETS = "/sign-in", "/sign-out", "/assets/"
 CALLER = "rowlock.caller"
 _GUESS_BURST_SECONDS = 20.0
 _SLOW_SECONDS = 0.1
@@ -49,7 +51,7 @@ class Guard:
         self._reader: Reader | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if path_of(scope) not in OPEN:
+        if not is_open(path_of(scope)):
             token = await self._token(scope)
             wait = self._rates.wait_seconds(token.id)
             if wait:
@@ -66,7 +68,17 @@ class Guard:
     async def _token(self, scope: Scope) -> TokenRecord:
         given = bearer(scope)
         if given is None:
-            raise Problem("unauthorized", "send `Authorization: Bearer rlk_…`; `rowlock token create` makes a token")
+            given = session_of(scope)
+            if given is None:
+                raise Problem(
+                    "unauthorized", "send `Authorization: Bearer rlk_…`; `rowlock token create` makes a token"
+                )
+            if not from_here(scope):
+                raise Problem("cross_site", "this was sent from another site, in the name of whoever is signed in here")
+        return await self.known(given, scope)
+
+    async def known(self, given: str, scope: Scope) -> TokenRecord:
+        """The record of a token that is good; raises Problem for others, and slows down whoever guesses."""
         known = self.tokens.trusted(given)
         if known is not None:
             return known
@@ -93,6 +105,11 @@ class Guard:
                 await asyncio.sleep(_SLOW_SECONDS)
         finally:
             self._slowed -= 1
+
+
+def is_open(path: str) -> bool:
+    """Whether strangers may ask there: what tells nothing, and what it takes to sign in."""
+    return path in OPEN or path in (SIGN_IN, SIGN_OUT) or path.startswith(ASSETS)
 
 
 def path_of(scope: Scope) -> str:

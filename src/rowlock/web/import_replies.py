@@ -108,15 +108,18 @@ class ColumnTold(Told):
     choices: list[str]
     secret: bool
     formats: dict[str, Any] = Field(description="How its cells may be written, where that is not the usual way.")
+    accepts: str = Field(description="The same for people, in one sentence.", examples=["a date, such as 2026-01-31"])
 
 
 class ImportTypeTold(Told):
     name: str
+    about: str | None = Field(description="What its importer says of itself: the first line of its docstring.")
     mode: Literal["upsert", "insert", "replace"]
     policy: Literal["partial", "all_or_nothing"]
     into: str = Field(description="The table that rows go into.")
     key: list[str]
     queue: str | None
+    company_required: bool = Field(description="Whether whoever imports must name a company.")
     columns: list[ColumnTold]
 
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
+from pydantic import AwareDatetime
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rowlock.errors import DuplicateJob, JobNotFound
 from rowlock.shapes import Shape
 from rowlock.storage.access import Role
-from rowlock.web import models, replies
+from rowlock.web import models, overview_replies, replies
 from rowlock.web.answer import answer, polled
 from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.once import reserved
@@ -31,6 +32,11 @@ TypeFilter = Annotated[
 QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
 CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
 LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
+ReasonFilter = Annotated[
+    models.Reason | None, Query(description="Only jobs that failed for this reason, as a group of them says it.")
+]
+SinceFilter = Annotated[AwareDatetime | None, Query(description="Only jobs enqueued at or after this.")]
+UntilFilter = Annotated[AwareDatetime | None, Query(description="Only jobs enqueued before this.")]
 CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
 _EXISTING = {"model": replies.EnqueuedTold, "description": "With `return_existing`: the job that exists."}
@@ -80,13 +86,14 @@ async def list_jobs(
     type: TypeFilter = None,
     queue: QueueFilter = None,
     company_id: CompanyFilter = None,
+    reason: ReasonFilter = None,
+    since: SinceFilter = None,
+    until: UntilFilter = None,
     limit: LimitQuery = 50,
     cursor: CursorQuery = None,
 ) -> Response:
-    page = await caller.desk.jobs(
-        status=status, type=type, queue=queue, company_id=company_id, limit=limit, cursor=cursor
-    )
-    return polled(request, page)
+    chosen = {"status": status, "type": type, "queue": queue, "company_id": company_id, "reason": reason}
+    return polled(request, await caller.desk.jobs(**chosen, since=since, until=until, limit=limit, cursor=cursor))
 
 
 @router.get("/stats", response_model=replies.StatsTold, responses=NOT_MODIFIED, summary="Count jobs")
@@ -103,13 +110,31 @@ async def dead_letter(
     type: TypeFilter = None,
     queue: QueueFilter = None,
     company_id: CompanyFilter = None,
+    reason: ReasonFilter = None,
+    since: SinceFilter = None,
+    until: UntilFilter = None,
     limit: LimitQuery = 50,
     cursor: CursorQuery = None,
 ) -> Response:
-    page = await caller.desk.jobs(
-        status="failed", type=type, queue=queue, company_id=company_id, limit=limit, cursor=cursor
-    )
-    return polled(request, page)
+    chosen = {"status": "failed", "type": type, "queue": queue, "company_id": company_id, "reason": reason}
+    return polled(request, await caller.desk.jobs(**chosen, since=since, until=until, limit=limit, cursor=cursor))
+
+
+@router.get(
+    "/dead-letter/groups",
+    response_model=overview_replies.DeadGroupsTold,
+    responses=NOT_MODIFIED,
+    summary="Group jobs that failed for good by type and reason",
+)
+async def dead_groups(
+    request: Request,
+    caller: Viewer,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+) -> Response:
+    """The largest group first. Of very many failed jobs only the newest are looked at; `complete` is false then."""
+    return polled(request, await caller.desk.dead_groups(type=type, queue=queue, company_id=company_id))
 
 
 @posted.post("/dead-letter/retry", response_model=replies.RetriedTold, summary="Queue failed jobs again")
@@ -138,6 +163,28 @@ async def get_job(
     if raw and not caller.token.role.covers(Role.ADMIN):
         raise Problem("forbidden", f"raw needs the role admin; the token has {caller.token.role}")
     return polled(request, await caller.desk.job(job_id, raw=raw))
+
+
+@router.get(
+    "/{job_id}/timeline",
+    response_model=overview_replies.TimelineTold,
+    responses=fails(404) | NOT_MODIFIED,
+    summary="Get the life of a job",
+)
+async def timeline(
+    request: Request,
+    caller: Viewer,
+    job_id: JobId,
+    stacks: Annotated[bool, Query(description="With stacks, which administrators alone get.")] = True,
+) -> Response:
+    shown = stacks and caller.token.role.covers(Role.ADMIN)
+    return polled(request, await caller.desk.timeline(job_id, stacks=shown))
+
+
+@router.post("/{job_id}/run-now", response_model=replies.JobTold, responses=fails(404, 409), summary="Run a job now")
+async def run_now(caller: Operator, job_id: JobId) -> Response:
+    """A job that waits for its time, or for its next attempt, is ready at once, in the place of its enqueueing."""
+    return answer(await caller.desk.run_now(job_id))
 
 
 @router.post("/{job_id}/retry", response_model=replies.JobTold, responses=fails(404, 409), summary="Retry a job")

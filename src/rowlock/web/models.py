@@ -12,11 +12,13 @@ from pydantic_core import CoreSchema
 from rowlock.errors import DELAY_SECONDS_MAX
 from rowlock.jobs.policy import Unique
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
+from rowlock.storage.overview import REASON_LENGTH_MAX
 
 EXAMPLE_ID = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
 EXAMPLE_TIME = "2030-01-31T08:00:00.000Z"
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+Reason = Annotated[str, Field(max_length=REASON_LENGTH_MAX, pattern=r"^[^\x00]*$")]
 Limit = Annotated[int, Field(ge=1, le=1_000)]
 Cursor = Annotated[str, Field(min_length=1, max_length=200)]
 StatusWord = Literal["queued", "processing", "succeeded", "failed", "cancelled"]
@@ -121,6 +123,7 @@ class DeadGiven(Given):
     type: Name | None = Field(None, description="Only jobs of this type; `name.*`: of all types that begin so.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")
     company_id: Name | None = Field(None, description="Only jobs of this company.")
+    reason: Reason | None = Field(None, description="Only jobs that failed for this reason, as a group says it.")
     all: bool = Field(False, description="Every failed job: needed where nothing else is said.")
     dry_run: bool = Field(False, description="Only say how many match.")
     limit: Annotated[int, Field(ge=1, le=100_000)] = Field(10_000, description="At most so many in one call.")
@@ -128,9 +131,9 @@ class DeadGiven(Given):
 
     @model_validator(mode="after")
     def _chosen(self) -> DeadGiven:
-        narrowed = self.ids is not None or bool(self.type or self.queue or self.company_id)
-        if narrowed == self.all:
-            raise ValueError("which jobs? give ids, type, queue or companyId, or else all: true")
+        given = (self.ids, self.type, self.queue, self.company_id, self.reason)
+        if any(each is not None for each in given) == self.all:
+            raise ValueError("which jobs? give ids, type, queue, companyId or reason, or else all: true")
         return self
 
 

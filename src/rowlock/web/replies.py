@@ -235,6 +235,8 @@ class FailureTold(Told):
     stack_trace: str | None
     first_failed_at: datetime
     resolved_at: datetime | None
+    started_at: datetime | None = Field(description="Null where an older release noted it.")
+    lock_owner: str | None = Field(description="The worker that ran it.")
 
 
 class FailuresTold(Told):

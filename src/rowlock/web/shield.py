@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rowlock.errors import RowlockError, StoreError
@@ -14,6 +16,8 @@ from rowlock.settings import Settings
 from rowlock.web.body import hear_out, is_upload
 from rowlock.web.guard import path_of
 from rowlock.web.problem import Problem, problem_of
+
+Tell = Callable[[Problem, Scope], Response]  # how an error is told: as JSON, or as a page
 
 EVENTS = "/api/v1/events"
 
@@ -28,8 +32,9 @@ HEADERS = [
 class Shield:
     """Turns errors into problems, adds the headers that every answer has, and ends what takes too long."""
 
-    def __init__(self, inner: ASGIApp, settings: Settings, redact: Redactor) -> None:
+    def __init__(self, inner: ASGIApp, settings: Settings, redact: Redactor, tell: Tell) -> None:
         self._inner = inner
+        self._tell = tell
         self._seconds = settings.http_request_seconds
         self._most = settings.http_requests_max
         self._redact = redact
@@ -51,7 +56,7 @@ class Shield:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                message["headers"] = _with_ours(message.get("headers", ()))
                 if not whole:  # what is still on its way is not read: the connection must not be used again
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -70,7 +75,7 @@ class Shield:
                 raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
             if not whole and problem.status != 408:
                 await hear_out(scope, receive_on)
-            await problem.response()(scope, receive, send_on)
+            await self._tell(problem, scope)(scope, receive, send_on)
         finally:
             self._here -= not listens
 
@@ -86,6 +91,13 @@ class Shield:
             return problem_of(error)
         log.error("http.failed", method=scope["method"], path=scope["path"], exc_info=error)
         return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")
+
+
+def _with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """These, and those of ours that the answer does not set by itself, as pages do."""
+    given = list(headers)
+    names = {name for name, _ in given}
+    return given + [(name, value) for name, value in HEADERS if name not in names]
 
 
 def _announces_body(scope: Scope) -> bool:

@@ -20,9 +20,9 @@ from rowlock.imports.upload import Incoming, Received
 from rowlock.shapes import Shape
 from rowlock.web import import_replies as replies
 from rowlock.web import models
-from rowlock.web.body import FORM_BYTES, UPLOADS, ClientGone
+from rowlock.web.body import FORM_BYTES, ClientGone, upload_bytes_max
 from rowlock.web.form import FileBegins, FileEnds, Text, boundary_of, events
-from rowlock.web.guard import Caller, Operator, path_of
+from rowlock.web.guard import Caller, Operator
 from rowlock.web.imports import about, accepted, duplicate
 from rowlock.web.openapi import fails
 from rowlock.web.problem import Problem
@@ -71,7 +71,7 @@ def _described(*media_types: str) -> dict[str, Any]:
     openapi_extra=_described(*_MEDIA["xlsx"][:2]),
 )
 async def upload_xlsx(request: Request, caller: Operator, asked: Annotated[models.UploadAsked, Query()]) -> Response:
-    return await _Upload(request, caller, asked, "xlsx").answer()
+    return await Upload(request, caller, asked, "xlsx").answer()
 
 
 @router.post(
@@ -84,13 +84,13 @@ async def upload_xlsx(request: Request, caller: Operator, asked: Annotated[model
     openapi_extra=_described(*_MEDIA["csv"][:3]),
 )
 async def upload_csv(request: Request, caller: Operator, asked: Annotated[models.UploadAsked, Query()]) -> Response:
-    return await _Upload(request, caller, asked, "csv").answer()
+    return await Upload(request, caller, asked, "csv").answer()
 
 
-class _Upload:
-    """One file on its way in."""
+class Upload:
+    """One file on its way in; of one family, or of any."""
 
-    def __init__(self, request: Request, caller: Caller, asked: models.UploadAsked, family: str) -> None:
+    def __init__(self, request: Request, caller: Caller, asked: models.UploadAsked, family: str | None = None) -> None:
         app: Rowlock = request.app.state.rowlock
         self._request = request
         self._caller = caller
@@ -101,11 +101,12 @@ class _Upload:
 
     async def answer(self) -> Response:
         try:
-            return accepted(self._request, await self._taken())
+            return accepted(self._request, await self.taken())
         except DuplicateImport as error:
             raise await duplicate(self._caller, error) from None
 
-    async def _taken(self) -> Shape:
+    async def taken(self) -> Shape:
+        """The import that was recorded."""
         headers = self._request.headers
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Problem("unsupported_media_type", "send the file as it is, without Content-Encoding")
@@ -150,6 +151,8 @@ class _Upload:
     async def _incoming(self, stack: AsyncExitStack, name: str, media_type: str, texts: dict[str, str]) -> Incoming:
         """A place for the file, if its name and media type are of this address."""
         incoming = self._caller.desk.arrivals.incoming(name, self._about(texts))
+        if self._family is None:  # what the file is, its name and its first bytes tell
+            return await stack.enter_async_context(incoming)
         if incoming.kind.family != self._family:
             raise FileRefused(
                 f"{incoming.name}: this address takes {self._family} files; send it to "
@@ -166,6 +169,8 @@ class _Upload:
 
     def _about(self, texts: dict[str, str]) -> About:
         """What is said about the file: a field of the form goes before the query."""
+        if self._family is None:  # browsers send fields that are left empty, too
+            texts = {name: text.strip() for name, text in texts.items() if text.strip()}
         given = self._asked.model_dump(by_alias=True, exclude={"filename"}, exclude_unset=True) | texts
         try:
             said = models.ImportOptions.model_validate(given)
@@ -177,7 +182,7 @@ class _Upload:
     async def _chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes, as long as it comes: slow is fine, silence is not."""
         seconds = self._settings.http_body_seconds
-        left = getattr(self._settings, UPLOADS[path_of(self._request.scope)]) + FORM_BYTES
+        left = upload_bytes_max(self._request.scope, self._settings) + FORM_BYTES
         while not self._over:
             try:
                 async with asyncio.timeout(seconds):

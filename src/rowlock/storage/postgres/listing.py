@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rowlock.ids import is_uuid
+from rowlock.ids import first_id, is_uuid
 from rowlock.storage.postgres.connection import SQL, Connections
-from rowlock.storage.postgres.rows import record
+from rowlock.storage.postgres.rows import clean, record
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 
 # Ids are UUIDv7: their order is time's.
-_NEWEST = "SELECT id FROM (\n{}\n) matching ORDER BY id DESC LIMIT $5"
-_COUNT = "SELECT count(*) FROM (SELECT FROM (\n{}\n) matching LIMIT $5) counted"
+_NEWEST = "SELECT id FROM (\n{}\n) matching {} ORDER BY id DESC LIMIT $5"
+_COUNT = "SELECT count(*) FROM (SELECT FROM (\n{}\n) matching {} LIMIT $5) counted"
+_REASON = r"left(split_part(split_part({}.error, E'\n', 1), ' (attempt ', 1), 200) = ${}"  # overview.reason_of
+_LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class Listing:
@@ -37,12 +39,12 @@ class Listing:
         return Page(records, ids[limit - 1] if more else None)
 
     async def count(self, where: JobFilter, at_most: int) -> int:
-        rows = await self._connections.run(_COUNT.format(_matching(where)), *_asked(where, at_most))
+        rows = await self._connections.run(*_question(_COUNT, where, at_most))
         return int(rows[0][0])
 
     async def _ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> list[JobId]:
         """The newest matching ids before the cursor."""
-        rows = await self._connections.run(_NEWEST.format(_matching(where)), *_asked(where, limit, cursor))
+        rows = await self._connections.run(*_question(_NEWEST, where, limit, cursor))
         return [str(row[0]) for row in rows]
 
     async def _records(self, ids: list[JobId]) -> list[JobRecord]:
@@ -52,10 +54,20 @@ class Listing:
         return sorted(map(record, rows), key=lambda job: job.id, reverse=True)
 
 
-def _matching(where: JobFilter) -> str:
-    """The statement that finds these jobs by the narrowest way to them."""
-    found = SQL[_way(where)]
-    return found if where.type_prefix is None else found.replace("j.type = $1", "starts_with(j.type, $1)")
+def _question(form: str, where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
+    """The statement that finds these jobs by the narrowest way to them, and what it is asked with."""
+    found, bound = SQL[_way(where)], ""
+    asked = _asked(where, limit, cursor)
+    if where.type_prefix is not None:
+        found = found.replace("j.type = $1", "starts_with(j.type, $1)")
+    if where.reason is not None:
+        asked.append(clean(where.reason))
+        for place, status in (("f", "f.status = 2"), ("j", "j.status = $7")):
+            found = found.replace(status, f"{status} AND {_REASON.format(place, len(asked))}")
+    if where.since is not None:
+        asked.append(first_id(where.since))
+        bound = f"WHERE id >= ${len(asked)}::uuid"
+    return [form.format(found, bound), *asked]
 
 
 def _way(where: JobFilter) -> str:
@@ -66,6 +78,8 @@ def _way(where: JobFilter) -> str:
 
 
 def _asked(where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
+    if where.until is not None:
+        cursor = min(first_id(where.until), (cursor or _LAST_ID).lower())
     asked: list[Any] = [where.type or where.type_prefix, where.queue, where.company_id, cursor, limit]
     if where.ids is not None:
         asked += [_known(where.ids), where.status]

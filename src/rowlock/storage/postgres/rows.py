@@ -110,6 +110,8 @@ def lost_attempt(row: Any, payload: str) -> dict[str, Any]:
         "max_attempts": row["max_attempts"],
         "is_final_attempt": row["outcome"] == Outcome.FAILED,
         "failed_reason": row["error"],
+        "started_at": row["started_at"],
+        "owner": row["owner"],
     }
 
 

@@ -20,6 +20,7 @@ from rowlock.storage.postgres.importing import Importing, ImportingTransaction
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.load import Loading
 from rowlock.storage.postgres.operate import Operators
+from rowlock.storage.postgres.overview import Overview
 from rowlock.storage.postgres.reliability import Reliability
 from rowlock.storage.postgres.rows import (
     BETWEEN,
@@ -53,7 +54,7 @@ from rowlock.storage.records import (
 )
 
 
-class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, Watching):
+class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, Watching, Overview):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from rowlock.ids import is_uuid
+from rowlock.ids import first_id, is_uuid
 from rowlock.storage.records import (
     CancelResult,
     JobFilter,
@@ -21,7 +21,7 @@ from rowlock.storage.records import (
     WorkerRecord,
 )
 from rowlock.storage.sqlite import tally
-from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, worker_record
+from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, storable, worker_record
 from rowlock.storage.sqlite.sql import SQL, run, run_each, value
 
 _NEWEST = 2**63 - 1
@@ -32,6 +32,16 @@ _OUTCOMES = {
 }
 _DEAD = (Status.FAILED, Status.CANCELLED)
 _OF_TYPE = re.compile(r"([\w.]+) = :type\b")
+_NEWEST_FIRST = re.compile(r"ORDER BY ([\w.]+) DESC\nLIMIT :limit")
+_IN_TIME = "AND {} IN (SELECT t.seq FROM jobs t WHERE t.id >= :since AND t.id < :until)\n"
+_IN_LONG_TIME = "AND EXISTS (SELECT 1 FROM jobs t WHERE t.seq = {} AND t.id >= :since AND t.id < :until)\n"
+_FEW = 20_000  # jobs of some time: these are looked up, of more each is looked at until there are enough
+_FOR_REASON = """AND EXISTS (
+    SELECT 1 FROM finished e WHERE e.seq = {} AND e.outcome = 2 AND :reason =
+        substr(coalesce(e.error, ''), 1, min(201, coalesce(nullif(instr(e.error, char(10)), 0), 201),
+            coalesce(nullif(instr(e.error, ' (attempt '), 0), 201)) - 1))
+"""  # as overview.reason_of says
+_LAST_ID = "ffffffff"
 _BY_STATUS = {
     None: "pick_any",
     Status.QUEUED: "pick_queued",
@@ -192,11 +202,24 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
         "queue": where.queue,
         "company_id": where.company_id,
         "ids": None if where.ids is None else json_text([id.lower() for id in where.ids if is_uuid(id)]),
+        "since": "" if where.since is None else first_id(where.since),
+        "until": _LAST_ID if where.until is None else first_id(where.until),
+        "reason": storable(where.reason),
     }
-    found = SQL[name]
-    if where.type_prefix is not None:
-        found = _OF_TYPE.sub(r"substr(\1, 1, length(:type)) = :type", found)
+    more = _FOR_REASON if where.reason is not None else ""
+    if where.since is not None or where.until is not None:
+        many = value(connection, "jobs_in_time", asked | {"at_most": _FEW + 1}) > _FEW
+        more += _IN_LONG_TIME if many else _IN_TIME
+    found = of_type(name, where)
+    if more:
+        found = _NEWEST_FIRST.sub(lambda match: more.format(match[1], match[1]) + match[0], found)
     return [seq for (seq,) in connection.execute(found, asked)]
+
+
+def of_type(name: str, where: JobFilter) -> str:
+    """The statement, for a type or for all that begin alike."""
+    found = SQL[name]
+    return found if where.type_prefix is None else _OF_TYPE.sub(r"substr(\1, 1, length(:type)) = :type", found)
 
 
 def _seq_after(connection: apsw.Connection, cursor: str) -> int:

@@ -14,8 +14,9 @@ from rowlock.storage.reliability import (
     failure_page,
 )
 from rowlock.storage.sqlite.rows import Row, micros, moment, moment_or_none
-from rowlock.storage.sqlite.sql import run
+from rowlock.storage.sqlite.sql import SQL, run
 
+_ANY_JOB = "(:job_id IS NULL OR job_id = :job_id)"  # of one job they are found by its index
 _DAY_MICROS = 24 * 3600 * 1_000_000
 
 
@@ -31,7 +32,8 @@ def failures(connection: apsw.Connection, where: FailureFilter, limit: int, curs
         "last": last,
         "limit": limit + 1,
     }
-    return failure_page([_record(row) for row in run(connection, "failures", asked)], limit)
+    found = SQL["failures"] if where.job_id is None else SQL["failures"].replace(_ANY_JOB, "job_id = :job_id")
+    return failure_page([_record(row) for row in connection.execute(found, asked)], limit)
 
 
 def failure(connection: apsw.Connection, failure_id: FailureId) -> FailureRecord | None:
@@ -44,6 +46,7 @@ def prune(connection: apsw.Connection, now: int, days: float, limit: int) -> int
 
 
 def _record(row: Row) -> FailureRecord:
-    *fields, final, reason, stack, failed_at, resolved_at = row
+    *fields, final, reason, stack, failed_at, resolved_at, started_at, owner = row
     fields += [bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at)]
+    fields += [moment_or_none(started_at), owner]
     return FailureRecord(*fields)

@@ -53,12 +53,14 @@ def _settle(
     # Nearly always one lease number for all, so one statement with the whole guard.
     for lease, batch in by_lease.items():
         ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
-        _place(connection, now, [(row, batch.pop(row[0])) for row in ended], tally)
+        _place(connection, now, owner, [(row, batch.pop(row[0])) for row in ended], tally)
         lost.extend(batch)
     return lost
 
 
-def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Settlement]], tally: Tally) -> None:
+def _place(
+    connection: apsw.Connection, now: int, owner: WorkerId, ended: Sequence[tuple[Row, Settlement]], tally: Tally
+) -> None:
     """Put each job whose attempt has ended where its outcome says."""
     finished, keys, waiting, failures = [], [], [], []
     for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
@@ -84,6 +86,8 @@ def _place(connection: apsw.Connection, now: int, ended: Sequence[tuple[Row, Set
                     "reason": storable(settlement.error) or "",
                     "stack": storable(failure.stack),
                     "now": now,
+                    "started_at": now - duration_micros(settlement.seconds),
+                    "owner": owner,
                 }
             )
         if outcome <= Outcome.CANCELLED:
@@ -156,7 +160,7 @@ def rescue(
                 outcome,
                 seconds=(now - locked_at) / 1e6,
                 delay_seconds=delay_seconds.get(queue, 0.0),
-                error=f"the lease ran out: its worker {owner} was not seen any more",
+                error=f"lease ran out: its worker was not seen any more\nthe worker: {owner}",
                 type=type,
                 queue=queue,
                 failure=None if cancel_requested else Failed(uuid7(), redact(payload), None),

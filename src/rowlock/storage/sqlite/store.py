@@ -46,6 +46,7 @@ from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.failures import explaining
 from rowlock.storage.sqlite.importing import Importing
+from rowlock.storage.sqlite.overview import Overview
 from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
@@ -60,7 +61,7 @@ IDLE_AT_MOST = 4
 """How many connections are kept for the next transactions."""
 
 
-class SqliteStore(Reliability, Access, Importing, Calling, Watching):
+class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     """Jobs in one SQLite file, shared by any number of processes of this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:

@@ -84,5 +84,6 @@ def activity(connection: apsw.Connection, now: int, seconds: float) -> list[Acti
 
 def forget(connection: apsw.Connection, now: int) -> int:
     """Let go of what is more than a day old; the counts need no folding here."""
-    run(connection, "forget_minutes", {"before": now // _MINUTE_MICROS - _KEPT_MINUTES})
+    for old in ("forget_minutes", "forget_lags"):
+        run(connection, old, {"before": now // _MINUTE_MICROS - _KEPT_MINUTES})
     return 0

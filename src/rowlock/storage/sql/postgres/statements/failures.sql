@@ -1,6 +1,6 @@
 -- name: failures
 SELECT id::text, job_id::text, job_name, queue_name, company_id, payload::text, attempts, max_attempts, is_final_attempt,
-       failed_reason, stack_trace, first_failed_at, resolved_at
+       failed_reason, stack_trace, first_failed_at, resolved_at, started_at, owner::text
 FROM rowlock.job_failures
 WHERE ($1::text IS NULL OR company_id = $1) AND ($2::text IS NULL OR job_name = $2)
   AND ($3::uuid IS NULL OR job_id = $3) AND ($4::boolean IS NULL OR is_final_attempt = $4)
@@ -10,17 +10,17 @@ ORDER BY first_failed_at DESC, id DESC LIMIT $8
 
 -- name: failure
 SELECT id::text, job_id::text, job_name, queue_name, company_id, payload::text, attempts, max_attempts, is_final_attempt,
-       failed_reason, stack_trace, first_failed_at, resolved_at
+       failed_reason, stack_trace, first_failed_at, resolved_at, started_at, owner::text
 FROM rowlock.job_failures WHERE id = $1::uuid
 
 -- name: record_failures
 INSERT INTO rowlock.job_failures (id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts,
-                                  is_final_attempt, failed_reason, first_failed_at)
+                                  is_final_attempt, failed_reason, first_failed_at, started_at, owner)
 SELECT x.id, x.job_id, x.job_name, x.queue_name, x.company_id, x.payload::json, x.attempts, x.max_attempts,
-       x.is_final_attempt, x.failed_reason, coalesce($2::timestamptz, clock_timestamp())
+       x.is_final_attempt, x.failed_reason, coalesce($2::timestamptz, clock_timestamp()), x.started_at, x.owner
 FROM json_to_recordset(CAST($1::text AS json)) AS x (
     id uuid, job_id uuid, job_name text, queue_name text, company_id text, payload text, attempts integer,
-    max_attempts integer, is_final_attempt boolean, failed_reason text)
+    max_attempts integer, is_final_attempt boolean, failed_reason text, started_at timestamptz, owner uuid)
 
 -- name: prune_failures
 WITH removed AS (

@@ -223,9 +223,10 @@ WHERE i.id = u.id AND i.status IN ('QUEUED', 'RUNNING')
 RETURNING i.id::text
 
 -- name: sweepable_imports
+-- What succeeded needs its file no more, unless it was a dry run: the same file may be imported for real then.
 SELECT id FROM rowlock.imports
 WHERE finished_at IS NOT NULL AND swept_at IS NULL
-  AND (status = 'SUCCEEDED'
+  AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%')
        OR finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day')
 ORDER BY finished_at, id LIMIT $2
 

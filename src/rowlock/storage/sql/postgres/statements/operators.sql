@@ -150,6 +150,9 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: forget_minutes
+WITH gone AS (
+    DELETE FROM rowlock.lags WHERE minute < coalesce($1::timestamptz, clock_timestamp()) - interval '25 hours'
+)
 DELETE FROM rowlock.minutes WHERE minute < coalesce($1::timestamptz, clock_timestamp()) - interval '25 hours'
 
 -- name: workers

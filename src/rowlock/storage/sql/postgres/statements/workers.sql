@@ -62,7 +62,7 @@ SELECT EXISTS (
     WHERE greatest(r.locked_at, w.seen_at) + r.visibility_ms * interval '1 millisecond' < coalesce($1::timestamptz, clock_timestamp()))
 
 -- name: rescue
-SELECT id, type, queue, owner, attempt, max_attempts, outcome, company_id, payload, error
+SELECT id, type, queue, owner, attempt, max_attempts, outcome, company_id, payload, error, started_at
 FROM rowlock.rescue($1, $2, $3, $4)
 
 -- name: forget_workers

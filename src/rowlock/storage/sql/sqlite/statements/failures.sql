@@ -1,7 +1,8 @@
 -- name: record_failure
 INSERT INTO job_failures (id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts,
-    is_final_attempt, failed_reason, stack_trace, first_failed_at)
-SELECT :id, j.id, j.type, j.queue, j.company_id, :payload, :attempt, j.max_attempts, :final, :reason, :stack, :now
+    is_final_attempt, failed_reason, stack_trace, first_failed_at, started_at, owner)
+SELECT :id, j.id, j.type, j.queue, j.company_id, :payload, :attempt, j.max_attempts, :final, :reason, :stack, :now,
+    :started_at, :owner
 FROM jobs j WHERE j.seq = :seq
 
 -- name: resolve_failures
@@ -10,7 +11,7 @@ WHERE job_id IN (SELECT value FROM json_each(:job_ids)) AND resolved_at IS NULL
 
 -- name: failures
 SELECT id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts, is_final_attempt,
-    failed_reason, stack_trace, first_failed_at, resolved_at
+    failed_reason, stack_trace, first_failed_at, resolved_at, started_at, owner
 FROM job_failures
 WHERE (:company_id IS NULL OR company_id = :company_id) AND (:job_name IS NULL OR job_name = :job_name)
   AND (:job_id IS NULL OR job_id = :job_id) AND (:final IS NULL OR is_final_attempt = :final)
@@ -21,7 +22,7 @@ LIMIT :limit
 
 -- name: failure
 SELECT id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts, is_final_attempt,
-    failed_reason, stack_trace, first_failed_at, resolved_at
+    failed_reason, stack_trace, first_failed_at, resolved_at, started_at, owner
 FROM job_failures WHERE id = :id
 
 -- name: prune_failures

@@ -196,8 +196,10 @@ WHERE f.seq IS NOT NULL OR j.seq IS NULL
 ORDER BY w.id, f.outcome IS NOT 2, w.number
 
 -- name: sweepable_imports
+-- What succeeded needs its file no more, unless it was a dry run: the same file may be imported for real then.
 SELECT id FROM imports
-WHERE finished_at IS NOT NULL AND swept_at IS NULL AND (status = 'SUCCEEDED' OR finished_at < :before)
+WHERE finished_at IS NOT NULL AND swept_at IS NULL
+  AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%') OR finished_at < :before)
 ORDER BY finished_at, id
 LIMIT :limit
 

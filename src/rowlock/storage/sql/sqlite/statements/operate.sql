@@ -30,13 +30,13 @@ ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_ids
-SELECT seq FROM job_records
-WHERE id IN (SELECT value FROM json_each(:ids)) AND seq < :before
-  AND (:status IS NULL OR status = :status)
-  AND (:type IS NULL OR type = :type)
-  AND (:queue IS NULL OR queue = :queue)
-  AND (:company_id IS NULL OR company_id = :company_id)
-ORDER BY seq DESC
+SELECT j.seq FROM job_records j
+WHERE j.id IN (SELECT value FROM json_each(:ids)) AND j.seq < :before
+  AND (:status IS NULL OR j.status = :status)
+  AND (:type IS NULL OR j.type = :type)
+  AND (:queue IS NULL OR j.queue = :queue)
+  AND (:company_id IS NULL OR j.company_id = :company_id)
+ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_queued
@@ -103,6 +103,9 @@ WHERE j.company_id = :company_id AND j.seq < :before
   AND EXISTS (SELECT 1 FROM finished f WHERE f.seq = j.seq AND iif(:outcome IS NULL, f.outcome > 1, f.outcome = :outcome))
 ORDER BY j.seq DESC
 LIMIT :limit
+
+-- name: jobs_in_time
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE id >= :since AND id < :until LIMIT :at_most)
 
 -- name: seq_after
 -- Where the page after this job begins; where it was removed, after the next older one.

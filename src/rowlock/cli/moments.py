@@ -1,0 +1,44 @@
+"""Times as people write them on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from rowlock.cli.errors import UsageError
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only jobs enqueued since 2030-01-31T08:00:00Z, or 30m, 2h, 7d ago."),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only jobs enqueued before that time, written likewise.")
+]
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment_of(text: str | None, option: str) -> datetime | None:
+    """The moment; without a zone it is that of this machine."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.astimezone()
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option} {text}: not a time such as 2030-01-31T08:00:00Z") from None
+
+
+def past_of(text: str | None, option: str) -> datetime | None:
+    """The same, or so long ago: 30m, 2h, 7d."""
+    ago = _AGO.fullmatch(text or "")
+    if ago is None:
+        return moment_of(text, option)
+    try:
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    except OverflowError:
+        raise UsageError(f"{option} {text}: that is before all times") from None

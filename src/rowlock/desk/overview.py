@@ -1,0 +1,144 @@
+"""What is seen at a glance: how the last minutes were, who does what, what died of what, and the life of a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from rowlock.desk.jobs import Jobs
+from rowlock.errors import CompanyMismatch
+from rowlock.notice import other_sides
+from rowlock.observe.guidance import about_group
+from rowlock.shapes import Shape, history_shape, iso, running_shape, worker_shape
+from rowlock.storage.overview import HISTORY_MINUTES_MAX
+from rowlock.storage.records import JobId, JobRecord, Status
+from rowlock.storage.reliability import FailureFilter, FailureRecord
+
+RUNNING_MAX = 200
+GROUPS_MAX = 200
+GROUPED_MAX = 50_000  # how many failed jobs are looked at, the newest first
+ATTEMPTS_MAX = 200
+
+
+class Overview(Jobs):
+    """What people look at first."""
+
+    async def history(self, minutes: int = 60) -> Shape:
+        """What each queue did and how long its jobs had waited, minute by minute, the oldest first: {minutes, queues}.
+
+        The last minute has not ended. A lag is null in minutes in which no supervisor ran.
+        """
+        self._fleet()
+        minutes = max(1, min(minutes, HISTORY_MINUTES_MAX))
+        return history_shape(await self._app.store.history(minutes), minutes, self._app.engine.queues())
+
+    async def doing(self) -> Shape:
+        """Every worker with the jobs that it runs, those that began first first: {workers, more}."""
+        self._fleet()
+        store = self._app.store
+        now, workers = await store.now(), await store.workers()
+        running = await store.running(RUNNING_MAX + 1)
+        jobs: dict[str, list[Shape]] = {worker.id: [] for worker in workers}
+        for job in running[:RUNNING_MAX]:
+            if job.owner in jobs:
+                jobs[job.owner].append(running_shape(job, self._app.redact))
+        shapes = [worker_shape(w, now, self._app.settings.visibility_ms) | {"jobs": jobs[w.id]} for w in workers]
+        return {"workers": shapes, "more": len(running) > RUNNING_MAX}
+
+    async def dead_groups(
+        self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
+    ) -> Shape:
+        """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}.
+
+        The reason is the first line of the error. Only the newest failed jobs are looked at, `lookedAt` of them;
+        `complete` is false where there are more.
+        """
+        where = self._where(Status.FAILED, type, queue, company_id)
+        found = await self._app.store.dead_groups(where, GROUPED_MAX, GROUPS_MAX + 1)
+        others = other_sides(self._app)
+        told = [replace(group, reason=self._app.redact.text(group.reason)) for group in found.groups[:GROUPS_MAX]]
+        groups = [
+            {
+                "type": group.type,
+                "reason": group.reason,
+                "count": group.count,
+                "firstAt": iso(group.first_at),
+                "lastAt": iso(group.last_at),
+                "sampleId": group.sample_id,
+                "guidance": about_group(group.type, group.reason, others.get(group.type)),
+            }
+            for group in told
+        ]
+        return {
+            "groups": groups,
+            "more": len(found.groups) > GROUPS_MAX,
+            "lookedAt": found.looked_at,
+            "complete": found.looked_at < GROUPED_MAX,
+        }
+
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape:
+        """The life of a job, the oldest event first: {jobId, events, more}; `more` where old attempts are left out."""
+        record = await self._found(job_id)
+        page = await self._app.store.failures(FailureFilter(job_id=record.id), ATTEMPTS_MAX)
+        events = [*_beginning(record), *_attempts(page.failures), *_end(record, page.failures)]
+        # Reckoned back from its end by the worker's measure, a start may seem to come before all else.
+        events.sort(key=lambda event: max(event["at"], record.created_at))
+        for event in events:
+            event["at"] = iso(max(event["at"], record.created_at))
+            event["reason"] = event["reason"] and self._app.redact.text(event["reason"])
+            event["stack"] = self._app.redact.text(event["stack"]) if stacks and event["stack"] else None
+        return {"jobId": record.id, "events": events, "more": page.next_cursor is not None}
+
+    def _fleet(self) -> None:
+        if self._company_id is not None:
+            raise CompanyMismatch(f"company {self._company_id!r} asks, and this is about all of them")
+
+
+def _event(
+    at: datetime,
+    kind: str,
+    attempt: int | None = None,
+    *,
+    seconds: float | None = None,
+    owner: str | None = None,
+    reason: str | None = None,
+    stack: str | None = None,
+) -> Shape:
+    told = {"at": at, "kind": kind, "attempt": attempt, "seconds": seconds}
+    return told | {"owner": owner, "reason": reason, "stack": stack}
+
+
+def _beginning(job: JobRecord) -> list[Shape]:
+    return [_event(job.created_at, "enqueued")]
+
+
+def _attempts(failures: list[FailureRecord]) -> list[Shape]:
+    """What is kept of the attempts that failed, and when an operator had them tried again."""
+    events = []
+    for failure in reversed(failures):
+        number, began, owner = failure.attempts, failure.started_at, failure.owner
+        if began is not None:
+            events.append(_event(began, "started", number, owner=owner))
+        seconds = None if began is None else (failure.first_failed_at - began).total_seconds()
+        why, where = failure.failed_reason, failure.stack_trace
+        failed = _event(
+            failure.first_failed_at, "failed", number, seconds=seconds, owner=owner, reason=why, stack=where
+        )
+        events.append(failed)
+    again = dict.fromkeys(failure.resolved_at for failure in failures if failure.resolved_at is not None)
+    return events + [_event(moment, "retried") for moment in again]
+
+
+def _end(job: JobRecord, failures: list[FailureRecord]) -> list[Shape]:
+    """What is known of the attempt that runs or was the last, and of what comes next."""
+    number, began, ended = job.attempts, job.started_at, job.finished_at
+    if job.status is Status.QUEUED:
+        waits = job.attempts > 0 or job.available_at > job.created_at
+        return [_event(job.available_at, "due", number + 1)] if waits else []
+    started = [] if began is None else [_event(began, "started", number, owner=job.lock_owner)]
+    if job.status is Status.PROCESSING or ended is None:
+        return started
+    if job.status is Status.FAILED and failures and failures[0].is_final_attempt and failures[0].resolved_at is None:
+        return []  # it is the last of those that failed
+    seconds = None if began is None else (ended - began).total_seconds()
+    return [*started, _event(ended, job.status.value, number or None, seconds=seconds, reason=job.error)]

@@ -1,0 +1,99 @@
+"""What is answered to those who look: the last minutes, who does what, what died of what, the life of a job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from rowlock.web.models import EXAMPLE_ID, EXAMPLE_TIME
+from rowlock.web.replies import WorkerTold
+from rowlock.web.told import Told
+
+
+class QueueHistoryTold(Told):
+    """One number for each minute."""
+
+    succeeded: list[int]
+    failed: list[int] = Field(description="For good.")
+    failed_attempts: list[int]
+    lag_seconds: list[float | None] = Field(
+        description="How long the oldest ready job had waited; null where nobody looked, for want of a supervisor."
+    )
+
+
+class HistoryTold(Told):
+    """The last minutes of every queue."""
+
+    minutes: list[datetime] = Field(
+        description="The oldest first; the last one has not ended.", examples=[[EXAMPLE_TIME]]
+    )
+    queues: dict[str, QueueHistoryTold]
+
+
+class RunningTold(Told):
+    """A job that runs."""
+
+    id: str = Field(examples=[EXAMPLE_ID])
+    type: str
+    queue: str
+    company_id: str | None
+    attempt: int
+    started_at: datetime
+    progress: int | None
+    message: str | None
+
+
+class BusyWorkerTold(WorkerTold):
+    jobs: list[RunningTold] = Field(description="What it runs, what began first first.")
+
+
+class DoingTold(Told):
+    """Who does what."""
+
+    workers: list[BusyWorkerTold]
+    more: bool = Field(description="True: more jobs run than are told, which are 200.")
+
+
+class DeadGroupTold(Told):
+    """Failed jobs of one type that failed for the same reason."""
+
+    type: str
+    reason: str = Field(description="The first line of the error, at most 200 characters; `reason` asks for it.")
+    count: int
+    first_at: datetime
+    last_at: datetime
+    sample_id: str = Field(description="The newest of them.", examples=[EXAMPLE_ID])
+    guidance: list[str] = Field(description="What people may do about them.")
+
+
+class DeadGroupsTold(Told):
+    """Failed jobs by type and reason, the largest group first."""
+
+    groups: list[DeadGroupTold]
+    more: bool = Field(description="True: there are more groups than are told, which are 200.")
+    looked_at: int = Field(description="How many failed jobs were looked at, the newest.")
+    complete: bool = Field(description="False: there are more failed jobs, and counts may be larger.")
+
+
+class EventTold(Told):
+    """A moment in the life of a job."""
+
+    at: datetime = Field(description="When; of `due`, when it may start next.", examples=[EXAMPLE_TIME])
+    kind: Literal["enqueued", "started", "failed", "retried", "due", "succeeded", "cancelled"] = Field(
+        description="`failed`: an attempt; `retried`: by an operator."
+    )
+    attempt: int | None
+    seconds: float | None = Field(description="How long the attempt took that ended.")
+    owner: str | None = Field(description="The worker that ran it, where it is known.")
+    reason: str | None
+    stack: str | None = Field(description="For administrators.")
+
+
+class TimelineTold(Told):
+    """The life of a job, the oldest event first."""
+
+    job_id: str = Field(examples=[EXAMPLE_ID])
+    events: list[EventTold]
+    more: bool = Field(description="True: the oldest of more than 200 failed attempts are left out.")

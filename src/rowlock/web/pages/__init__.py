@@ -1,0 +1,1 @@
+"""The pages: see it, upload it, fix it. Rendered here, live in the browser, beside the API."""

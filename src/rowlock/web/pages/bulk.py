@@ -1,0 +1,118 @@
+"""Many dead jobs at once: which ones, as a form says it, and round after round until all are done or time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from rowlock.errors import RowlockError
+from rowlock.shapes import Shape
+from rowlock.web.models import DeadGiven
+from rowlock.web.pages.session import own_path
+from rowlock.web.problem import Problem, problem_of
+
+ROUND = 1_000  # jobs in one round
+ROUNDS_SECONDS = 8.0  # then the page says how far it is, and asks whether to go on
+_NAMED_MAX = 5  # conflicts that are named
+
+Verb = Literal["retry", "discard"]
+Ask = Callable[..., Awaitable[Shape]]
+
+_FILTERS = ("type", "queue", "companyId", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which dead jobs, and how far an earlier post has come with them."""
+
+    asked: Mapping[str, Any]  # in the desk's words
+    said: Mapping[str, str]  # in the words of addresses and forms
+    seen: int = 0  # how many there were when they were shown
+    done: int = 0
+    kept: int = 0  # conflicts
+    cursor: str | None = None
+    came_from: str = ""  # the page that it was chosen at, to go back to
+
+    @property
+    def ids(self) -> list[str]:
+        found: list[str] = self.asked.get("ids") or []
+        return found
+
+    def words(self) -> list[tuple[str, str]]:
+        """The filter, for people."""
+        names = {"type": "Type", "queue": "Queue", "companyId": "Company", "reason": "Reason"}
+        return [(names[key], value) for key, value in self.said.items() if key in names]
+
+
+def chosen(given: Mapping[str, str]) -> Chosen:
+    """What a form or an address says: some ids, a filter, or else `all`."""
+    said = {key: given[key] for key in _FILTERS if given.get(key) or (key == "reason" and key in given)}
+    if "reason" in said:
+        said["reason"] = said["reason"].replace("\r\n", "\r")  # what a form makes of a line that ended with it
+    said |= {key: given[key].strip() for key in ("ids", "all") if given.get(key, "").strip()}
+    words: dict[str, Any] = {**said}
+    if "ids" in said:
+        words["ids"] = said["ids"].lower().split()
+    words["all"] = said.get("all") == "1"
+    if given.get("cursor"):
+        words["cursor"] = given["cursor"]
+    try:
+        checked = DeadGiven.model_validate(words)
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
+        raise Problem("validation_failed", told.removeprefix(": ")) from None
+    asked = checked.model_dump(exclude={"all", "dry_run", "limit", "cursor"}, exclude_none=True)
+    numbers = {key: _number(given.get(key)) for key in ("seen", "done", "kept")}
+    came_from = own_path(given["from"]) if given.get("from") else ""
+    return Chosen(asked, said, cursor=checked.cursor, came_from=came_from, **numbers)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What has been done so far."""
+
+    done: int = 0
+    conflicts: list[str] = field(default_factory=list)
+    cursor: str | None = None  # where to go on; None: there is nothing more
+    broken: str | None = None  # why it ended before it was done
+
+    def told(self, verb: Verb, done_before: int = 0, kept_before: int = 0) -> str:
+        """For people, in whole sentences."""
+        done, kept = self.done + done_before, len(self.conflicts) + kept_before
+        jobs = "1 job is" if done == 1 else f"{done:,} jobs are"
+        text = f"{jobs} {'queued again' if verb == 'retry' else 'removed for good'}."
+        if kept:
+            text += (
+                f" {kept:,} stay{'s' if kept == 1 else ''} here: another job has "
+                f"{'its' if kept == 1 else 'their'} unique key now"
+            )
+            text += f" ({', '.join(self.conflicts[:_NAMED_MAX])}{', …' if kept > _NAMED_MAX else ''})."
+        return text if self.broken is None else f"{text} Then it broke off: {self.broken}. The others are still here."
+
+
+async def rounds(ask: Ask, verb: Verb, which: Chosen) -> Outcome:
+    """Do it, some at a time; what breaks off says how far it came."""
+    until = time.monotonic() + ROUNDS_SECONDS
+    outcome = Outcome(cursor=which.cursor)
+    while True:
+        try:
+            told = await ask(**which.asked, limit=ROUND, cursor=outcome.cursor)
+        except RowlockError as error:
+            if not outcome.done:
+                raise
+            return replace(outcome, broken=problem_of(error).detail)
+        outcome = Outcome(
+            outcome.done + told["retried" if verb == "retry" else "discarded"],
+            outcome.conflicts + told.get("conflicts", []),
+            told["nextCursor"],
+        )
+        if outcome.cursor is None or time.monotonic() > until:
+            return outcome

@@ -1,0 +1,157 @@
+"""/dead: jobs that failed for good, by why they did; retried or discarded after it was said how many there are."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.shapes import Shape
+from rowlock.web.guard import Caller, Operator, Viewer
+from rowlock.web.pages.bulk import Ask, Chosen, Verb, chosen, rounds
+from rowlock.web.pages.narrow import Narrowed, cursor_of, narrowed, tidied
+from rowlock.web.pages.paint import back, fields, page
+from rowlock.web.pages.session import own_path
+from rowlock.web.pages.shared import shared
+from rowlock.web.pages.standing import says, short
+
+router = APIRouter()
+
+SHOWN = 50
+
+
+@router.get("/dead")
+async def dead(request: Request, caller: Viewer) -> Response:
+    """Groups by type and reason; with a reason in the address, the jobs of one group."""
+    if (short_way := tidied(request)) is not None:
+        return short_way
+    where = narrowed(request.query_params, "type", "queue", "companyId", "reason")
+    listed = "reason" in where.said and not where.wrong
+    return page(
+        request,
+        caller,
+        "dead-group.html" if listed else "dead.html",
+        status=422 if where.wrong else 200,
+        where=where,
+        live=f"/api/v1/events?type={quote(where.said['type'])}" if "type" in where.said else "/api/v1/events",
+        live_on="job",
+        **(await _jobs(request, caller, where) if listed else await _groups(request, caller, where)),
+    )
+
+
+async def _groups(request: Request, caller: Caller, where: Narrowed) -> Shape:
+    found: Shape = {"groups": [], "more": False, "complete": True, "lookedAt": 0}
+    if not where.wrong:
+        found = await _grouped(request, caller, where)
+    return {"found": found, "total": sum(group["count"] for group in found["groups"]), "mark": _mark}
+
+
+def _mark(group: Shape) -> str:
+    """What stays the same about a group while others come and go."""
+    return blake2b(f"{group['type']}\n{group['reason']}".encode(), digest_size=8).hexdigest()
+
+
+async def _grouped(request: Request, caller: Caller, where: Narrowed) -> Shape:
+    """All groups of a filter, one look for all who ask at about the same time."""
+    asked = {key: value for key, value in where.asked.items() if key != "reason"}
+    key = ("dead", caller.token.company_id, *asked.items())
+    return await shared(request).get(key, lambda: caller.desk.dead_groups(**asked))
+
+
+async def _jobs(request: Request, caller: Caller, where: Narrowed) -> Shape:
+    cursor = cursor_of(request.query_params)
+    found = await caller.desk.jobs(status="failed", **where.asked, limit=SHOWN, cursor=cursor)
+    told = await caller.desk.retry_dead(**where.asked, dry_run=True)
+    groups = (await _grouped(request, caller, where))["groups"]
+    return {
+        "group": next((group for group in groups if group["reason"] == where.said["reason"]), None),
+        "rows": [{"job": job, "short": short(job["id"]), "says": says(job)} for job in found["jobs"]],
+        "total": told["matched"],
+        "cursor": cursor,
+        "next_cursor": found["nextCursor"],
+    }
+
+
+# -- retry and discard -----------------------------------------------------------------------------
+
+
+@router.get("/dead/retry")
+async def sure_to_retry(request: Request, caller: Operator) -> Response:
+    return await _ask(request, caller, "retry")
+
+
+@router.get("/dead/discard")
+async def sure_to_discard(request: Request, caller: Operator) -> Response:
+    return await _ask(request, caller, "discard")
+
+
+@router.post("/dead/retry")
+async def retry(request: Request, caller: Operator) -> Response:
+    return await _act(request, caller, "retry")
+
+
+@router.post("/dead/discard")
+async def discard(request: Request, caller: Operator) -> Response:
+    return await _act(request, caller, "discard")
+
+
+async def _ask(request: Request, caller: Caller, verb: Verb) -> Response:
+    """How many would it be? Nothing is done before that was seen."""
+    query = request.query_params
+    ids = " ".join(query.getlist("id"))
+    if not ids and query.get("from") and "cursor" not in query:
+        return back(request, own_path(query["from"]), "Choose at least one job first.", "bad")
+    return await _sure(request, caller, verb, chosen({**query, **({"ids": ids} if ids else {})}))
+
+
+async def _sure(request: Request, caller: Caller, verb: Verb, which: Chosen, grown: int = 0) -> Response:
+    matched = (await _verb(caller, verb)(**which.asked, dry_run=True))["matched"]
+    return page(
+        request,
+        caller,
+        "sure.html",
+        status=409 if grown else 200,
+        verb=verb,
+        which=which,
+        matched=matched,
+        grown=grown,
+        one=await caller.desk.job(which.ids[0]) if len(which.ids) == 1 and matched else None,
+    )
+
+
+async def _act(request: Request, caller: Caller, verb: Verb) -> Response:
+    """Do it for those that were shown, and say what came of it: never less than was done, never more."""
+    which = chosen({key: str(value) for key, value in fields(request).items()})
+    ask = _verb(caller, verb)
+    if verb == "discard" and which.cursor is None:
+        # What died since the number was shown has been seen by nobody: it is not thrown away with the others.
+        matched = (await ask(**which.asked, dry_run=True))["matched"]
+        if matched > which.seen:
+            return await _sure(request, caller, verb, which, grown=matched - which.seen)
+    outcome = await rounds(ask, verb, which)
+    if outcome.cursor is not None and outcome.broken is None:
+        left = {
+            "cursor": outcome.cursor,
+            "done": which.done + outcome.done,
+            "kept": which.kept + len(outcome.conflicts),
+            **({"from": which.came_from} if which.came_from else {}),
+        }
+        return back(request, f"/dead/{verb}?{urlencode({**which.said, **left})}")
+    told = outcome.told(verb, which.done, which.kept)
+    return back(request, _after(which), told, "bad" if outcome.broken or outcome.conflicts else "good")
+
+
+def _verb(caller: Caller, verb: Verb) -> Ask:
+    return caller.desk.retry_dead if verb == "retry" else caller.desk.discard_dead
+
+
+def _after(which: Chosen) -> str:
+    """Where to look when it is done: at what the filter leaves, without the group that is gone."""
+    if which.came_from:
+        return which.came_from
+    kept = {key: which.said[key] for key in ("type", "queue", "companyId") if key in which.said}
+    whole = "reason" not in which.said and "ids" not in which.said
+    return f"/dead?{urlencode(kept)}" if kept and whole else "/dead"

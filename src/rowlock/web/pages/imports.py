@@ -1,0 +1,263 @@
+"""/imports: send a file and watch it; an import's own page says what became of each row, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.errors import (
+    BadPayload,
+    CompanyMismatch,
+    DuplicateImport,
+    FileRefused,
+    ImportFault,
+    ImportIsOver,
+    ImportNotFound,
+    ImportNotResumable,
+    SettingsError,
+    UnknownImportType,
+)
+from rowlock.imports.upload import too_large
+from rowlock.shapes import Shape
+from rowlock.web import models
+from rowlock.web.guard import Caller, Operator, Viewer
+from rowlock.web.pages import import_view as view
+from rowlock.web.pages.import_words import Told, nameless, told
+from rowlock.web.pages.paint import back, fields, page, rowlock
+from rowlock.web.pages.shared import shared
+from rowlock.web.pages.words import count, sentence
+from rowlock.web.problem import PROBLEMS, Problem
+from rowlock.web.uploads import Upload
+
+router = APIRouter()
+
+ImportId = Annotated[str, Path(min_length=1, max_length=64)]
+_LISTED = 25
+_ERROR_ROWS = 50
+_NAMES_SECONDS = 30.0
+_FRESH_SECONDS = 0.25  # less than pages wait after an event: the last one must not be answered with what was before it
+_ROW_MAX = 2**31 - 1
+_SIZE_MAX = 2**53
+
+
+@router.get("/imports")
+async def imports(
+    request: Request,
+    caller: Viewer,
+    type: Annotated[str, Query(max_length=200)] = "",
+    status: Annotated[models.ImportWord | Literal[""], Query()] = "",
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+    file: Annotated[str, Query(max_length=1_000)] = "",
+    size: Annotated[int, Query(ge=0, le=_SIZE_MAX)] = 0,
+    as_: Annotated[str, Query(alias="as", max_length=200)] = "",
+) -> Response:
+    """The form and the list. With `file` and `size`, what is said of a file before it is sent."""
+    wrong, chosen, hint = None, as_, ""
+    if file:
+        try:
+            chosen = await _type_of(caller, file, size)
+            hint = "Recognised by the file's name." if chosen else "Choose what is in it: its name does not tell."
+        except (FileRefused, SettingsError) as error:
+            wrong = told(error.code, str(error))
+    return await _page(request, caller, type, status, cursor, wrong=wrong, chosen=chosen, hint=hint)
+
+
+async def _type_of(caller: Caller, file: str, size: int) -> str:
+    found = await caller.desk.import_type_of(file)
+    if size > found["bytesMax"]:
+        raise too_large(file, found["bytesMax"])
+    return found["type"] or ""
+
+
+@router.post("/imports")
+async def upload(request: Request, caller: Operator) -> Response:
+    """A file comes in; what is wrong with it is said on the same page."""
+    existing = None
+    try:
+        added = await Upload(request, caller, models.UploadAsked()).taken()
+        return back(request, f"/imports/{added['id']}")
+    except DuplicateImport as error:
+        wrong, status = told(error.code, str(error)), 409
+        existing = await _existing(caller, error.existing_import_id)
+    except UnknownImportType as error:
+        wrong, status = nameless() if "no type was given" in str(error) else told(error.code, str(error)), 422
+    except RequestValidationError as error:
+        wrong, status = told("validation_failed", "; ".join(item["msg"] for item in error.errors()[:3])), 422
+    except (FileRefused, ImportFault, BadPayload, CompanyMismatch, SettingsError) as error:
+        wrong, status = told(error.code, str(error)), PROBLEMS[error.code].status if error.code in PROBLEMS else 422
+    except Problem as error:
+        if error.status >= 500:
+            raise
+        wrong, status = told(error.code, error.detail), error.status
+    return await _page(request, caller, wrong=wrong, existing=existing, answer=status)
+
+
+async def _existing(caller: Caller, import_id: str) -> Shape | None:
+    try:
+        return await caller.desk.import_job(import_id)
+    except ImportNotFound:
+        return None
+
+
+async def _page(
+    request: Request,
+    caller: Caller,
+    type: str = "",
+    status: str = "",
+    cursor: str | None = None,
+    *,
+    wrong: Told | None = None,
+    existing: Shape | None = None,
+    chosen: str = "",
+    hint: str = "",
+    answer: int = 200,
+) -> Response:
+    desk, company = caller.desk, caller.token.company_id
+    found = await shared(request).get(
+        ("imports", company, type, status, cursor),
+        lambda: desk.import_jobs(type=type or None, status=status or None, limit=_LISTED, cursor=cursor),
+        _FRESH_SECONDS,
+    )
+    types = (await desk.import_types())["types"]
+    names = [each["name"] for each in types]
+    if not chosen and len(names) == 1:
+        chosen = names[0]
+    settings = rowlock(request).settings
+    asked = {"type": type, "status": status}
+    return page(
+        request,
+        caller,
+        "imports.html",
+        status=answer,
+        imports=found["imports"],
+        older=_query("/imports", asked | {"cursor": found["nextCursor"]}) if found["nextCursor"] else "",
+        newest=_query("/imports", asked) if cursor else "",
+        filtered=bool(type or status or cursor),
+        type=type,
+        word=status,
+        types=types,
+        chosen=chosen if chosen in names else "",
+        hint=hint,
+        wrong=wrong,
+        existing=existing,
+        whose=await _names(request),
+        csv_bytes_max=settings.import_csv_bytes_max,
+        xlsx_bytes_max=settings.import_xlsx_bytes_max,
+    )
+
+
+def _query(path: str, asked: Mapping[str, str | None]) -> str:
+    given = {name: value for name, value in asked.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+async def _names(request: Request) -> dict[str, str]:
+    """Who brought a file: the names of tokens by their ids."""
+    store = rowlock(request).store
+
+    async def look() -> dict[str, str]:
+        return {token.id: token.name for token in await store.tokens()}
+
+    return await shared(request).get("names of tokens", look, _NAMES_SECONDS)
+
+
+# -- one import ------------------------------------------------------------------------------------
+
+
+@router.get("/imports/{import_id}")
+async def import_page(
+    request: Request,
+    caller: Viewer,
+    import_id: ImportId,
+    after: Annotated[int, Query(ge=0, le=_ROW_MAX)] = 0,
+    columns: Annotated[str, Query(max_length=10)] = "",
+    before: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """What became of it; with `before`, that the same file was imported then; with `after`, errors below that row."""
+    desk, look = caller.desk, shared(request)
+    key = (caller.token.company_id, import_id)
+    found = await look.get(("import", *key), lambda: desk.import_job(import_id), _FRESH_SECONDS)
+    rows = None
+    if found["summary"]["errorCount"]:
+        rows = await look.get(
+            ("errors", *key, after),
+            lambda: desk.import_error_rows(import_id, after_row=after, limit=_ERROR_ROWS),
+            _FRESH_SECONDS,
+        )
+    app = rowlock(request)
+    every = {"all": True, "bad": False}.get(columns)
+    here = f"/imports/{found['id']}"
+    return page(
+        request,
+        caller,
+        "import.html",
+        found=found,
+        here_path=here,
+        over=bool(found["finishedAt"]),
+        steps=view.steps(found),
+        headline=view.headline(found),
+        parts_of_rows=view.parts(found),
+        read_as=view.read_as(found["metaJson"]),
+        failure=view.failure(found),
+        actions=view.actions(found, datetime.now(UTC), app.settings.keep_import_file_days),
+        groups=view.groups(found),
+        sheet=rows and view.sheet(rows, every_column=every),
+        called=await _called(caller, found["type"]),
+        changes=view.changes(found) if found["dryRun"] else None,
+        existing=await _existing(caller, before) if before else None,
+        after=after,
+        every=every,
+        next_errors=_query(here, {"after": str(rows["nextRow"]), "columns": columns})
+        if rows and rows["nextRow"]
+        else "",
+        first_errors=_query(here, {"columns": columns}) if after else "",
+        kept_max=app.settings.import_errors_max,
+        whose=await _names(request),
+    )
+
+
+async def _called(caller: Caller, type: str) -> dict[str, list[str]]:
+    """What the columns of a type may be called."""
+    types = (await caller.desk.import_types())["types"]
+    return {column["name"]: column["headers"] for each in types if each["name"] == type for column in each["columns"]}
+
+
+@router.post("/imports/{import_id}/import")
+async def import_again(request: Request, caller: Operator, import_id: ImportId) -> Response:
+    """Import for real what a dry run has checked, without sending it again."""
+    force = fields(request).get("force") == "true"
+    try:
+        added = await caller.desk.import_again(import_id, user_id=caller.token.id, force=force)
+    except DuplicateImport as error:
+        return back(request, _query(f"/imports/{import_id}", {"before": error.existing_import_id}))
+    except (FileRefused, ImportNotResumable) as error:
+        return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
+    return back(request, f"/imports/{added['id']}")
+
+
+@router.post("/imports/{import_id}/resume")
+async def resume(request: Request, caller: Operator, import_id: ImportId) -> Response:
+    try:
+        found = await caller.desk.resume_import(import_id)
+    except ImportNotResumable as error:
+        return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
+    done = found["completedChunks"]
+    return back(
+        request, f"/imports/{import_id}", f"It goes on where it stopped, {count(done)} chunks were done already."
+    )
+
+
+@router.post("/imports/{import_id}/cancel")
+async def cancel(request: Request, caller: Operator, import_id: ImportId) -> Response:
+    try:
+        await caller.desk.cancel_import(import_id)
+    except ImportIsOver as error:
+        return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
+    return back(request, f"/imports/{import_id}", "The import is cancelled. What was loaded before stays.")

@@ -1,0 +1,98 @@
+"""Signing in and out: a pasted token or the link of `rowlock up` becomes a cookie that only the browser holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from rowlock.tokens import LENGTH_MAX
+from rowlock.web.cookie import SESSION, from_here, keep, opened_by_hand, put
+from rowlock.web.guard import Guard
+from rowlock.web.pages.paint import at, fields, page
+from rowlock.web.problem import Problem
+
+router = APIRouter()
+
+_WHY = {
+    "ended": "Your session has ended: its token has expired or was revoked.",
+    "unknown": "This token is unknown, expired or revoked.",
+    "elsewhere": "The link was opened from another site. For safety it does not sign you in: paste the token here.",
+    "out": "You are signed out.",
+}
+_NEXT_MAX = 2_000
+
+
+@router.get("/sign-in")
+async def ask(
+    request: Request,
+    token: Annotated[str | None, Query(max_length=2_000)] = None,
+    next: Annotated[str, Query()] = "/",
+    why: Annotated[str, Query()] = "",
+) -> Response:
+    """The form; with a token, as a link brings it, the session: the token does not stay in the address."""
+    to = own_path(next)
+    if token is None:
+        return _form(request, to, _WHY.get(why, ""), good=why == "out")
+    if not opened_by_hand(request.scope):
+        return _back_to_form(request, to, "elsewhere")
+    return await _enter(request, token, to) or _back_to_form(request, to, "unknown")
+
+
+@router.post("/sign-in")
+async def sign_in(request: Request) -> Response:
+    given = fields(request)
+    if not from_here(request.scope):
+        raise Problem("cross_site", "this form was sent from another site")
+    to = own_path(str(given.get("next", "/")))
+    return await _enter(request, str(given.get("token", "")), to) or _form(request, to, _WHY["unknown"], status=401)
+
+
+@router.post("/sign-out")
+async def sign_out(request: Request) -> Response:
+    """Forget the session here; the token itself stays good."""
+    if not from_here(request.scope):
+        raise Problem("cross_site", "this form was sent from another site")
+    answer = _back_to_form(request, "/", "out")
+    put(answer, request.scope, SESSION, "", 0)
+    return answer
+
+
+def own_path(given: str) -> str:
+    """A path of ours to go on to, or the overview: never another site's address."""
+    fine = (
+        given.startswith("/")
+        and not given.startswith("//")
+        and len(given) <= _NEXT_MAX
+        and "\\" not in given
+        and given.isprintable()
+        and given.isascii()
+    )
+    return given if fine else "/"
+
+
+async def _enter(request: Request, token: str, to: str) -> Response | None:
+    guard: Guard = request.app.state.guard
+    token = token.strip()
+    try:
+        if not token or len(token) > LENGTH_MAX or not token.isascii():
+            raise Problem("unauthorized", "this is no token")
+        record = await guard.known(token, request.scope)
+    except Problem as problem:
+        if problem.status == 401:
+            return None
+        raise
+    answer = RedirectResponse(at(request.scope, to), 303, {"cache-control": "no-store"})
+    keep(answer, request.scope, token, record.expires_at)
+    return answer
+
+
+def _form(request: Request, to: str, why: str, *, good: bool = False, status: int = 200) -> Response:
+    return page(request, None, "sign-in.html", status=status, next=to, why=why, good=good)
+
+
+def _back_to_form(request: Request, to: str, why: str) -> Response:
+    address = at(request.scope, "/sign-in", why=why, next=to if to != "/" else None)
+    return RedirectResponse(address, 303, {"cache-control": "no-store"})

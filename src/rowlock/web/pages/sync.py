@@ -1,0 +1,48 @@
+"""/sync: which systems are written to, and how each of them does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.shapes import Shape
+from rowlock.web import models
+from rowlock.web.guard import Caller, Viewer
+from rowlock.web.pages.paint import page
+from rowlock.web.pages.shared import shared
+from rowlock.web.pages.standing import first_line, short
+
+router = APIRouter()
+
+
+@router.get("/sync")
+async def integrations(request: Request, caller: Viewer) -> Response:
+    found = (await caller.desk.integrations())["integrations"]
+    rows = [{"about": each, "seen": await _monitor(request, caller, each["name"])} for each in found]
+    return page(request, caller, "sync.html", rows=rows, live="/api/v1/events" if rows else None)
+
+
+@router.get("/sync/{name:path}")
+async def integration(request: Request, caller: Viewer, name: Annotated[models.Name, Path()]) -> Response:
+    seen = await _monitor(request, caller, name)
+    about = next(each for each in (await caller.desk.integrations())["integrations"] if each["name"] == name)
+    return page(
+        request,
+        caller,
+        "integration.html",
+        about=about,
+        seen=seen,
+        failures=[
+            each | {"short": short(each["jobId"]), "line": first_line(each["error"])} for each in seen["failures"]
+        ],
+        types=f"{name}.*",
+        live=f"/api/v1/events?type={name}.*",
+    )
+
+
+async def _monitor(request: Request, caller: Caller, name: str) -> Shape:
+    """How an integration does, one look for all who ask at about the same time."""
+    return await shared(request).get(("sync", caller.token.company_id, name), lambda: caller.desk.sync_monitor(name))
