@@ -11,7 +11,7 @@ from rowlock.storage.mongo.documents import BY_ID, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import Failed, JobId
+from rowlock.storage.records import Failed, JobId, Settlement, WorkerId
 from rowlock.storage.reliability import (
     FailureFilter,
     FailureId,
@@ -67,7 +67,7 @@ class Failures(Worked):
 
 
 def failure_document(
-    failure: Failed, job: Document, attempt: int, final: bool, reason: str | None, now: datetime
+    failure: Failed, job: Document, end: Settlement, owner: WorkerId, attempt: int, final: bool, now: datetime
 ) -> Document:
     """What is kept of an attempt of this job that failed."""
     document: Document = {
@@ -79,8 +79,10 @@ def failure_document(
         "attempts": attempt,
         "maxAttempts": job["maxAttempts"],
         "isFinalAttempt": final,
-        "failedReason": storable(reason) or "",
+        "failedReason": storable(end.error) or "",
         "firstFailedAt": now,
+        "startedAt": after(now, -end.seconds),
+        "owner": owner,
     }
     if "companyId" in job:
         document["companyId"] = job["companyId"]
@@ -142,4 +144,6 @@ def _record(document: Document) -> FailureRecord:
         stack_trace=document.get("stackTrace"),
         first_failed_at=document["firstFailedAt"],
         resolved_at=document.get("resolvedAt"),
+        started_at=document["startedAt"],
+        owner=document["owner"],
     )

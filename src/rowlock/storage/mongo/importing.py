@@ -190,7 +190,9 @@ class Importing(Worked):
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         async def look(scope: Scope) -> list[ImportRecord]:
             long_ago = {"finishedAt": {"$lt": after(await scope.now(), -days * _DAY_SECONDS)}}
-            may_go = {"unswept": True, "$or": [{"status": ImportStatus.SUCCEEDED.value}, long_ago]}
+            # What succeeded needs its file no more; a dry run does: the same file may be imported for real then.
+            needless = {"status": ImportStatus.SUCCEEDED.value, "options": {"$not": {"$regex": '"dryRun": true'}}}
+            may_go = {"unswept": True, "$or": [needless, long_ago]}
             found = scope[IMPORTS].find(may_go, {"_id": 1}).sort([("finishedAt", 1), ("_id", 1)]).limit(limit)
             return await records(scope, [one["_id"] async for one in found])
 

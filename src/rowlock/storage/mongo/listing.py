@@ -8,19 +8,23 @@ from typing import Any
 
 from pymongo.asynchronous.cursor import AsyncCursor
 
-from rowlock.ids import is_uuid
+from rowlock.ids import first_id, is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import BY_ID, DELAYED, FINISHED, JOBS, READY, RUNNING, job_record
+from rowlock.storage.mongo.documents import BY_ID, DELAYED, FINISHED, JOBS, READY, RUNNING, job_record, storable
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.progress import with_reports
 from rowlock.storage.mongo.tally import queues_known
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
+from rowlock.storage.overview import REASON_LENGTH_MAX
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 
 Found = AsyncCursor[Document]
 
 NEWEST_FIRST = (("createdAt", -1), ("seq", -1))
+_FIRST_LINE = {"$arrayElemAt": [{"$split": [{"$ifNull": ["$error", ""]}, "\n"]}, 0]}
+REASON = {"$substrCP": [{"$arrayElemAt": [{"$split": [_FIRST_LINE, " (attempt "]}, 0]}, 0, REASON_LENGTH_MAX]}
+"""As `overview.reason_of` says."""
 
 # The last costs nothing until a job is over; the others are found by the indexes of the claim. The state is a key too:
 # a scan of a partial index reads every document unless the index itself says what the query asks for.
@@ -103,6 +107,12 @@ async def matching(scope: Scope, where: JobFilter) -> Document:
         asked["companyId"] = where.company_id
     if where.ids is not None:
         asked["_id"] = {"$in": [job_id.lower() for job_id in where.ids if is_uuid(job_id)]}
+    if where.since is not None:
+        asked.setdefault("_id", {})["$gte"] = first_id(where.since)
+    if where.until is not None:
+        asked.setdefault("_id", {})["$lt"] = first_id(where.until)
+    if where.reason is not None:
+        asked["$expr"] = {"$eq": [REASON, {"$literal": storable(where.reason)}]}
     match where.status:
         case None:
             return asked

@@ -103,7 +103,7 @@ async def _place(
         reason = storable(end.error)
         if end.failure is not None:
             final = outcome is Outcome.FAILED
-            failures.append(failure_document(end.failure, job, attempts, final, reason or "", now))
+            failures.append(failure_document(end.failure, job, end, owner, attempts, final, now))
         fields: Document = {"attempts": attempts, "deaths": deaths, "updatedAt": now}
         gone: Document = dict(RUNNING_ONLY)
         if outcome <= Outcome.CANCELLED:
@@ -164,7 +164,7 @@ async def _rescue(
                 outcome,
                 seconds=(job["now"] - job["lockedAt"]).total_seconds(),
                 delay_seconds=delay_seconds.get(queue, 0.0),
-                error=f"the lease ran out: its worker {owner} was not seen any more",
+                error=f"lease ran out: its worker was not seen any more\nthe worker: {owner}",
                 type=type,
                 queue=queue,
                 failure=None if cancelled else Failed(uuid7(), redact(payload), None),

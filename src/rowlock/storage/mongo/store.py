@@ -37,6 +37,7 @@ from rowlock.storage.mongo.listing import Listing
 from rowlock.storage.mongo.locks import Locks
 from rowlock.storage.mongo.notes import ring
 from rowlock.storage.mongo.operate import Operators
+from rowlock.storage.mongo.overview import Overview
 from rowlock.storage.mongo.progress import Progressing
 from rowlock.storage.mongo.retain import Retention
 from rowlock.storage.mongo.schedules import Schedules
@@ -68,6 +69,7 @@ class MongoStore(
     Retention,
     Importing,
     Calling,
+    Overview,
 ):
     """Jobs in the collections of a MongoDB database."""
 

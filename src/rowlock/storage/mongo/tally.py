@@ -2,6 +2,7 @@
 
     rowlock_notes ──fold──▶ rowlock_totals    by queue and type, of all time
                     └─────▶ rowlock_minutes   what happened, by minute, for a day
+    rowlock_lags                         how long jobs had waited, by minute, for a day
 
 A server without a replica set has no transactions, so that notes may lack there: what there is is counted.
 """
@@ -26,11 +27,12 @@ from rowlock.storage.reliability import Activity, Total
 
 TOTALS = "rowlock_totals"
 MINUTES = "rowlock_minutes"
+LAGS = "rowlock_lags"
 KEPT_HOURS = 25
 PRIORITIES_AT_MOST = 100
 """Of how many priorities the oldest job is looked for."""
 
-INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)))
+INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)), Index(LAGS))
 
 Kind = tuple[str, str]  # queue, type
 
@@ -64,7 +66,7 @@ class Counts(Worked):
 
     async def activity(self, seconds: float) -> list[Activity]:
         async def look(scope: Scope) -> list[Activity]:
-            since = _minute(after(await scope.now(), -seconds))
+            since = minute_of(after(await scope.now(), -seconds))
             kinds = await _summed(scope, MINUTES, _HAPPENED, {"$match": {"at": {"$gte": since}}})
             return sorted(Activity(*kind, *(happened[name] for name in _HAPPENED)) for kind, happened in kinds.items())
 
@@ -81,7 +83,7 @@ def _sum(names: tuple[str, ...]) -> Document:
 
 
 # A job that was removed or retried has happened all the same: only what is added counts.
-_EVENTS_ONLY: tuple[Document, ...] = (
+EVENTS_ONLY: tuple[Document, ...] = (
     {"$match": {"$or": [{name: {"$gt": 0}} for name in _EVENTS]}},
     {"$set": {name: {"$max": [f"${name}", 0]} for name in _EVENTS}},
 )
@@ -105,8 +107,8 @@ async def _kinds(scope: Scope) -> dict[Kind, Counter[str]]:
 async def _summed(scope: Scope, folded: str, names: tuple[str, ...], *steps: Document) -> dict[Kind, Counter[str]]:
     """What was folded and what is noted since, by queue and type."""
     sums: dict[Kind, Counter[str]] = defaultdict(Counter)
-    for collection, only in ((folded, ()), (NOTES, _EVENTS_ONLY if folded == MINUTES else ())):
-        for one in await _rows(scope, collection, [*steps, *only, _sum(names)]):
+    for collection, only in ((folded, ()), (NOTES, EVENTS_ONLY if folded == MINUTES else ())):
+        for one in await rows(scope, collection, [*steps, *only, _sum(names)]):
             kind = (one["_id"]["queue"], one["_id"].get("type", ""))
             sums[kind].update({name: one[name] for name in names})
     return sums
@@ -116,14 +118,14 @@ async def _counted(scope: Scope) -> dict[Kind, Counter[str]]:
     alive = [status.value for status in Status if not status.final]
     is_one = {name: {"$eq": ["$status", name]} for name in _THERE} | {"alive": {"$in": ["$status", alive]}}
     each = {name: {"$cond": [condition, 1, 0]} for name, condition in is_one.items()}
-    found = await _rows(scope, JOBS, [{"$project": {"queue": 1, "type": 1, **each}}, _sum(_THERE)])
+    found = await rows(scope, JOBS, [{"$project": {"queue": 1, "type": 1, **each}}, _sum(_THERE)])
     return {(one["_id"]["queue"], one["_id"]["type"]): Counter({name: one[name] for name in _THERE}) for one in found}
 
 
 async def _running(scope: Scope) -> dict[str, int]:
     """How many jobs run, by queue."""
     steps = [{"$match": {"state": RUNNING, "owner": {"$gt": ""}}}, {"$group": {"_id": "$queue", "number": {"$sum": 1}}}]
-    return {one["_id"]: one["number"] for one in await _rows(scope, JOBS, steps)}
+    return {one["_id"]: one["number"] for one in await rows(scope, JOBS, steps)}
 
 
 async def _queues(scope: Scope) -> list[QueueRecord]:
@@ -146,7 +148,7 @@ async def _queues(scope: Scope) -> list[QueueRecord]:
 async def _delayed(scope: Scope, queue: str, now: datetime) -> int:
     """How many jobs of a queue are not due; those that are count as ready, though nobody has promoted them."""
     later = {"queue": queue, "state": DELAYED, "availableAt": {"$gt": now}}
-    found = await _rows(scope, JOBS, [{"$match": later}, {"$count": "jobs"}])
+    found = await rows(scope, JOBS, [{"$match": later}, {"$count": "jobs"}])
     return found[0]["jobs"] if found else 0
 
 
@@ -158,7 +160,7 @@ async def _oldest_ready(scope: Scope, queue: str, now: datetime) -> datetime | N
         {"$limit": 1},
         {"$project": {"since": "$availableAt"}},
     ]
-    found = await _rows(scope, JOBS, due)
+    found = await rows(scope, JOBS, due)
     moments = [one["since"] for one in found]
     for limit_key in ("", {"$gt": ""}):
         moments += await _firsts(scope, {"queue": queue, "state": READY, "limitKey": limit_key})
@@ -184,8 +186,9 @@ async def _resolve(scope: Scope) -> None:
 
 async def _fold(scope: Scope, limit: int) -> int:
     """Move notes into the sums, and let go of what is more than a day old."""
-    forgotten = _minute(await scope.now()) - timedelta(hours=KEPT_HOURS)
+    forgotten = minute_of(await scope.now()) - timedelta(hours=KEPT_HOURS)
     await scope[MINUTES].delete_many({"at": {"$lt": forgotten}}, session=scope.session)
+    await scope[LAGS].delete_many({"_id": {"$lt": forgotten}}, session=scope.session)
     notes = await _take_notes(scope, limit)
     if not notes:
         return 0
@@ -197,7 +200,7 @@ async def _fold(scope: Scope, limit: int) -> int:
             there[kind][name] += note.get(name, 0)
         if any(note.get(name, 0) > 0 for name in _EVENTS):
             for name in _HAPPENED:
-                happened[_minute(note["at"]), *kind][name] += max(note.get(name, 0), 0)
+                happened[minute_of(note["at"]), *kind][name] += max(note.get(name, 0), 0)
     totals = [
         _adding({"queue": queue, "type": type}, added) for (queue, type), added in there.items() if any(added.values())
     ]
@@ -236,9 +239,11 @@ def _adding(kind: Document, added: Document) -> UpdateOne:
     return UpdateOne({"_id": kind}, {"$inc": dict(added), "$setOnInsert": kind}, upsert=True)
 
 
-def _minute(moment: datetime) -> datetime:
+def minute_of(moment: datetime) -> datetime:
+    """The minute that a moment is in."""
     return moment.replace(second=0, microsecond=0)
 
 
-async def _rows(scope: Scope, collection: str, steps: list[Document]) -> list[Document]:
+async def rows(scope: Scope, collection: str, steps: list[Document]) -> list[Document]:
+    """What an aggregation gives, in the transaction of the scope if there is one."""
     return await (await scope[collection].aggregate(steps, session=scope.session)).to_list()
