@@ -23,7 +23,7 @@ from faults.journal import Journal
 from faults.until import until
 
 TESTS = Path(__file__).parents[1]
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 _numbers = count(1)
 _PR_SET_PDEATHSIG = 1
 
