@@ -9,7 +9,7 @@ from threading import Thread
 import orjson
 import pytest
 
-from conformance.builders import ANN
+from conformance.builders import ANN, put_and_fail
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status
@@ -86,6 +86,31 @@ async def test_of_many_who_look_at_once_one_tells(make_app: MakeApp, log: Log) -
         declare(app)
     await fail(apps[0], 10)
     await asyncio.gather(*(watch(app).check() for app in apps))
+    assert len(log.of("queue.failure_spike")) == 1
+
+
+async def test_an_alert_that_is_raised_while_the_worker_ends_is_told(
+    app: Rowlock, store: Store, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(10):
+        await put_and_fail(store)
+    raised, go_on = asyncio.Event(), asyncio.Event()
+    alert = app.store.raise_alert
+
+    async def slowly(name: str) -> bool:
+        answer = await alert(name)
+        raised.set()
+        await go_on.wait()
+        return answer
+
+    monkeypatch.setattr(app.store, "raise_alert", slowly)
+    looking = watch(app)
+    looking.on_failure()
+    await raised.wait()
+    ending = asyncio.create_task(looking.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await ending
     assert len(log.of("queue.failure_spike")) == 1
 
 

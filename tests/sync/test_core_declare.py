@@ -231,7 +231,7 @@ async def test_an_operation_that_is_off_says_so_and_succeeds(make_hub: MakeHub, 
         assert after.status is Status.SUCCEEDED
         assert after.result == f'{{"skipped":true,"reason":"{name} is switched off"}}'
     assert service.asked == []
-    assert [line["type"] for line in log.of("sync.skipped")] == ["crm.deal", "crm.many"]
+    assert sorted(line["type"] for line in log.of("sync.skipped")) == ["crm.deal", "crm.many"]
     assert [hub.operations[name].enabled for name in ("deal", "many")] == [False, False]
 
 
