@@ -106,7 +106,9 @@ def headline(found: Shape) -> tuple[str, str]:
 def _stays(found: Shape) -> str:
     rows = found["summary"]
     kept = rows["inserted"] + rows["updated"]
-    return f" {_rows(kept)} that {_were(kept)} loaded before stay." if kept and not found["dryRun"] else ""
+    if not kept or found["dryRun"]:
+        return ""
+    return f" {_rows(kept)} that {_were(kept)} loaded before {'stays' if kept == 1 else 'stay'}."
 
 
 def _rows(count: int) -> str:
