@@ -28,6 +28,7 @@ from rowlock.imports.upload import too_large
 from rowlock.shapes import Shape
 from rowlock.web import models
 from rowlock.web.guard import Caller, Operator, Viewer
+from rowlock.web.pages import import_tables as tables
 from rowlock.web.pages import import_view as view
 from rowlock.web.pages.import_words import Told, nameless, told
 from rowlock.web.pages.paint import back, fields, page, rowlock
@@ -207,10 +208,10 @@ async def import_page(
         read_as=view.read_as(found["metaJson"]),
         failure=view.failure(found),
         actions=view.actions(found, datetime.now(UTC), app.settings.keep_import_file_days),
-        groups=view.groups(found),
-        sheet=rows and view.sheet(rows, every_column=every),
+        groups=tables.groups(found),
+        sheet=rows and tables.sheet(rows, every_column=every),
         called=await _called(caller, found["type"]),
-        changes=view.changes(found) if found["dryRun"] else None,
+        changes=tables.changes(found) if found["dryRun"] else None,
         existing=await _existing(caller, before) if before else None,
         after=after,
         every=every,
