@@ -108,3 +108,16 @@ async def test_an_operator_is_offered_what_operators_may_do(house: House, visit:
     (dead,) = await house.dead(reason="for operators")
     page = (await visit(house, "operator", f"/jobs/{dead}")).page
     assert sorted(await actions(page)) == ["Discard…", "Retry", "Sign out"]
+
+
+async def test_whoever_has_nothing_yet_is_told_what_to_do(house: House, visit: Visit) -> None:
+    visitor = await visit(house, await house.token("operator", "a-company-without-anything"))
+    page = visitor.page
+    for path, words in {
+        "/": "a-company-without-anything",
+        "/jobs": "There are no jobs yet",
+        "/dead": "Nothing is dead",
+        "/imports": "Nothing was imported yet",
+    }.items():
+        await visitor.go(path)
+        await expect(page.get_by_role("main")).to_contain_text(words)
