@@ -90,24 +90,31 @@ def headline(found: Shape) -> tuple[str, str]:
         case "FAILED":
             error = found["errorJson"] or {}
             return sentence(told(error.get("code", ""), error.get("message", "")).title), "bad"
+    if total and not good and not (found["resultJson"] or {}).get("wouldFail"):
+        can = "can be" if found["dryRun"] else "was"
+        which = "the only one has errors" if total == 1 else f"all {total:,} have errors"
+        return f"No row {can} imported: {which}.", "bad"
     there = bool(good) and rows["inserted"] + rows["updated"] == 0  # all that is good was in the table before
     if not found["dryRun"]:
         if there:
-            return f"{_all(good, failed)} {_were(good)} there already{_also(failed)}.", "bad" if failed else "good"
+            return (
+                f"{_rows(good) if failed else _every(good)} {_were(good)} there already{_also(failed)}.",
+                "bad" if failed else "good",
+            )
         if not failed:
-            return f"All {_rows(total)} {_were(total)} imported.", "good"
+            return f"{_every(total)} {_were(total)} imported.", "good"
         return f"{_rows(good)} {_were(good)} imported, {failed:,} {_were(failed)} not.", "bad"
     if (found["resultJson"] or {}).get("wouldFail"):
         return f"Nothing would be imported: {failed:,} of {_rows(total)} {_have(failed)} errors.", "bad"
     if failed:
         return f"{good:,} of {_rows(total)} can be imported, {failed:,} {_have(failed)} errors.", "bad"
     if there:
-        return f"All {_rows(total)} are there already: an import would change nothing.", "good"
-    return f"All {_rows(total)} can be imported.", "good"
+        return f"{_every(total)} {'is' if total == 1 else 'are'} there already: an import would change nothing.", "good"
+    return f"{_every(total)} can be imported.", "good"
 
 
-def _all(good: int, failed: int) -> str:
-    return _rows(good) if failed else f"All {_rows(good)}"
+def _every(count: int) -> str:
+    return "The only row" if count == 1 else f"All {_rows(count)}"
 
 
 def _also(failed: int) -> str:
@@ -147,7 +154,7 @@ def parts(found: Shape) -> list[Part]:
     starts = [0]
     for name, _ in _KINDS:
         starts.append(starts[-1] + rows[name])
-    whole = max(starts[-1], 1)
+    whole = max(starts[-1], 1) if found["finishedAt"] else max(starts[-1], found["metaJson"].get("rows") or 1)
     return [
         Part(names[name], kind, end - start, 100 * start / whole, 100 * (end - start) / whole)
         for (name, kind), (start, end) in zip(_KINDS, pairwise(starts), strict=True)
