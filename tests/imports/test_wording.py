@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, create_model
+from pydantic import Field, create_model
 
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
@@ -48,13 +48,14 @@ Country = Annotated[str, Field(pattern="^[A-Z]{2}$", description="a country's co
     ],
 )
 def test_a_column_says_what_it_takes(type: Any, formats: Formats, words: str) -> None:
-    model: type[BaseModel] = create_model("Row", column=(type, ...))  # type: ignore[valid-type]
+    model = create_model("Row", column=(type, ...))
     (field,) = fields_of(model, formats)
     assert accepts(field) == words
 
 
 def test_of_many_choices_the_first_are_named() -> None:
-    model = create_model("Row", column=(Literal[tuple(f"c{n}" for n in range(1_030))], "c0"))  # type: ignore[misc]
+    many: Any = Literal[tuple(f"c{n}" for n in range(1_030))]
+    model = create_model("Row", column=(many, "c0"))
     (field,) = fields_of(model, Formats())
     assert accepts(field).startswith("one of: c0, c1, ")
     assert accepts(field).endswith("c19 and 1,010 more; may be empty")

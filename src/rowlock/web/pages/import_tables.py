@@ -11,7 +11,7 @@ from rowlock.shapes import Shape
 from rowlock.web.pages.import_words import about_code
 from rowlock.web.pages.words import sentence
 
-_WIDE = 10  # columns: a wider sheet is shown by its columns with errors
+_WIDE = 6  # columns: a wider sheet is shown by its columns with errors
 
 
 @dataclass(frozen=True, slots=True)

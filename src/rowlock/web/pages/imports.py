@@ -80,9 +80,9 @@ async def _type_of(caller: Caller, file: str, size: int) -> str:
 @router.post("/imports")
 async def upload(request: Request, caller: Operator) -> Response:
     """A file comes in; what is wrong with it is said on the same page."""
-    existing = None
+    existing, sent = None, Upload(request, caller, models.UploadAsked())
     try:
-        added = await Upload(request, caller, models.UploadAsked()).taken()
+        added = await sent.taken()
         return back(request, f"/imports/{added['id']}")
     except DuplicateImport as error:
         wrong, status = told(error.code, str(error)), 409
@@ -97,7 +97,9 @@ async def upload(request: Request, caller: Operator) -> Response:
         if error.status >= 500:
             raise
         wrong, status = told(error.code, error.detail), error.status
-    return await _page(request, caller, wrong=wrong, existing=existing, answer=status)
+    return await _page(
+        request, caller, wrong=wrong, existing=existing, chosen=sent.texts.get("type", ""), answer=status
+    )
 
 
 async def _existing(caller: Caller, import_id: str) -> Shape | None:
