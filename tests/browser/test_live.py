@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 
 from browser.conftest import Visit
 from browser.house import House
@@ -33,6 +34,21 @@ async def test_a_job_appears_in_a_list_that_is_open(house: House, visit: Visit) 
     await expect(page).to_have_url(re.compile(job_id))
 
 
+async def test_what_changed_before_the_page_listens_is_shown(house: House, visit: Visit) -> None:
+    visitor = await visit(house, "viewer", "/sync")
+    changed = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await changed.wait()
+        await route.continue_()
+
+    await visitor.page.route("**/api/v1/events*", later)
+    page = await visitor.go("/jobs?companyId=before-it-listens")
+    await house.reaches(await house.enqueue("healthPing", companyId="before-it-listens"), "succeeded")
+    changed.set()
+    await expect(page.locator("#list .status")).to_have_text("succeeded")
+
+
 async def test_the_overview_counts_what_happens(house: House, visit: Visit) -> None:
     page = (await visit(house, "viewer", "/")).page
 
@@ -57,6 +73,7 @@ async def test_live_goes_on_after_the_server_was_started_again(house: House, vis
     visitor.expects("ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_|ERR_EMPTY_RESPONSE|Failed to load resource")
     page = visitor.page
     rows = page.locator("#list tbody tr")
+    await expect(page.locator("#live")).to_have_text("Live")
     await house.enqueue("healthPing", companyId="restarted")
     await expect(rows).to_have_count(1)
     await house.restart_server()
