@@ -18,7 +18,7 @@ from rowlock.storage.access import Role
 from rowlock.tokens import new_token
 
 _BODY = json.dumps({"type": "noop", "payload": {"number": 1}}).encode()
-_START_SECONDS_MAX = 20.0
+_START_SECONDS_MAX = 60.0
 _WARM = 500
 _TURNS = 3
 

@@ -198,7 +198,9 @@ class Settings(BaseSettings):
         "ROWLOCK_IMPORT_PLAN_MEMORY_MB", 512, "memory of the process that reads a file"
     )
     keep_import_file_days: NotNegative = _setting(
-        "ROWLOCK_KEEP_IMPORT_FILE_DAYS", 7.0, "how long the files of an import that failed are kept, to resume it"
+        "ROWLOCK_KEEP_IMPORT_FILE_DAYS",
+        7.0,
+        "how long the files of an import that failed are kept, to resume it, and of a dry run, to import it for real",
     )
     keep_import_days: NotNegative = _setting(
         "ROWLOCK_KEEP_IMPORT_DAYS", 90.0, "retention of imports, their errors and totals"

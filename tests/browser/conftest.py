@@ -89,14 +89,6 @@ def any_house(request: pytest.FixtureRequest) -> House:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def new_house() -> AsyncIterator[House]:
-    """One in which nothing has happened yet."""
-    with _folder() as folder:
-        async with House(f"sqlite:///{folder}/jobs.db", Path(folder)) as house:
-            yield house
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def visit(browser: Browser) -> AsyncIterator[Visit]:
     """Opens a browser window for somebody: with a token (or a role) they are signed in."""
     async with AsyncExitStack() as stack:

@@ -109,7 +109,7 @@ async def test_the_same_file_twice_is_told_and_imported_only_on_purpose(house: H
         "href", re.compile(first.rpartition("/")[2])
     )
     await page.get_by_role("button", name="Import it again").click()
-    await ends(page, "All 2 rows were imported.")
+    await ends(page, "All 2 rows were there already.")
     assert page.url != first
 
 

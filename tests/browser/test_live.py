@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from playwright.async_api import expect
+from playwright.async_api import Locator, Route, expect
 
 from browser.conftest import Visit
 from browser.house import House
@@ -33,26 +34,53 @@ async def test_a_job_appears_in_a_list_that_is_open(house: House, visit: Visit) 
     await expect(page).to_have_url(re.compile(job_id))
 
 
-async def test_the_overview_counts_what_happens(new_house: House, visit: Visit) -> None:
-    page = (await visit(new_house, "viewer", "/")).page
-    queue = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="ai-cfo-jobs"))
-    await new_house.enqueue("healthPing", delaySeconds=3_600)
-    await new_house.enqueue("demo.sleep", {"seconds": 600})
-    await expect(queue).to_contain_text(re.compile(r"\b1\b.*\b1\b", re.DOTALL))
-    await expect(page.get_by_text("demo.sleep").first).to_be_visible()  # what the worker is doing
+async def test_what_changed_before_the_page_listens_is_shown(house: House, visit: Visit) -> None:
+    visitor = await visit(house, "viewer", "/sync")
+    changed = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await changed.wait()
+        await route.continue_()
+
+    await visitor.page.route("**/api/v1/events*", later)
+    page = await visitor.go("/jobs?companyId=before-it-listens")
+    await house.reaches(await house.enqueue("healthPing", companyId="before-it-listens"), "succeeded")
+    changed.set()
+    await expect(page.locator("#list .status")).to_have_text("succeeded")
 
 
-async def test_live_goes_on_after_the_server_was_started_again(new_house: House, visit: Visit) -> None:
-    visitor = await visit(new_house, "viewer", "/jobs")
+async def test_the_overview_counts_what_happens(house: House, visit: Visit) -> None:
+    page = (await visit(house, "viewer", "/")).page
+
+    def figure(name: str) -> Locator:
+        return page.locator(".figure").filter(has=page.get_by_text(name, exact=True)).locator("dd").first
+
+    before = {name: int(await figure(name).inner_text()) for name in ("Delayed", "Processing")}
+    delayed = await house.enqueue("healthPing", delaySeconds=3_600)
+    running = await house.enqueue("demo.sleep", {"seconds": 600})
+    for name, count in before.items():
+        await expect(figure(name)).to_have_text(str(count + 1))
+    doing = page.locator(f"main a[href$='/jobs/{running}']")
+    await expect(doing).to_have_text("demo.sleep")  # what a worker is doing
+    for job_id in (delayed, running):
+        await house.ask("POST", f"/api/v1/queue/{job_id}/cancel")
+    await expect(figure("Delayed")).to_have_text(str(before["Delayed"]))
+    await expect(doing).to_have_count(0)
+
+
+async def test_live_goes_on_after_the_server_was_started_again(house: House, visit: Visit) -> None:
+    visitor = await visit(house, "viewer", "/jobs?companyId=restarted")
     visitor.expects("ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_|ERR_EMPTY_RESPONSE|Failed to load resource")
     page = visitor.page
-    first = await new_house.enqueue("healthPing")
-    await expect(page.locator(f"#list a[href*='{first}']")).to_have_count(1)
-    await new_house.restart_server()
-    second = await new_house.enqueue("healthPing")
-    await expect(page.locator(f"#list a[href*='{second}']")).to_have_count(1, timeout=30_000)
+    rows = page.locator("#list tbody tr")
+    await expect(page.locator("#live")).to_have_text("Live")
+    await house.enqueue("healthPing", companyId="restarted")
+    await expect(rows).to_have_count(1)
+    await house.restart_server()
+    await house.enqueue("healthPing", companyId="restarted")
+    await expect(rows).to_have_count(2, timeout=30_000)
     await page.reload()
-    await expect(page.locator("#list tbody tr")).to_have_count(2)
+    await expect(rows).to_have_count(2)
 
 
 async def test_an_open_page_whose_token_is_revoked_asks_to_sign_in(house: House, visit: Visit) -> None:

@@ -59,6 +59,34 @@ async def sideways(page: Page) -> list[str]:
     return found
 
 
+async def crowded(page: Page) -> list[str]:
+    """Controls that lie on top of each other, and heads of tables that do not stand above their columns."""
+    found: list[str] = await page.evaluate(
+        """() => {
+            const seen = each => each.checkVisibility() && !each.closest(".unseen, .skip");
+            const told = each => each.outerHTML.slice(0, 120);
+            const controls = [...document.querySelectorAll("main :is(a, button, input, select, summary)")].filter(seen);
+            const boxes = controls.map(each => [...each.getClientRects()]);
+            const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+                Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2;
+            const over = controls.flatMap((one, i) => controls.slice(i + 1)
+                .filter((other, j) => !one.contains(other) && !other.contains(one) &&
+                    boxes[i].some(a => boxes[i + 1 + j].some(b => meet(a, b))))
+                .map(other => `on top of each other: ${told(one)} and ${told(other)}`));
+            const askew = [...document.querySelectorAll("main table")].flatMap(table => {
+                const of = row => [...(row?.cells ?? [])];
+                const heads = of(table.tHead?.rows[0]), cells = of(table.tBodies[0]?.rows[0]);
+                if (!heads.every(seen) || heads.length !== cells.length) return [];
+                const left = each => each.getBoundingClientRect().left;
+                return heads.filter((head, i) => Math.abs(left(head) - left(cells[i])) > 2)
+                    .map(head => `not above its column: ${told(head)}`);
+            });
+            return over.concat(askew);
+        }"""
+    )
+    return found
+
+
 async def picture(page: Page, name: str) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     await page.screenshot(path=PICTURES / f"{name}.png", full_page=True, animations="disabled")
@@ -71,12 +99,14 @@ async def test_a_page_is_for_everybody(house: House, visit: Visit, scene: dict[s
         visitor.expects("status of 404")
     page = await visitor.go(scene[name])
     found = await findings(page)
+    found += await crowded(page)
     await picture(page, f"{name}-light")
     await page.emulate_media(color_scheme="dark")
     found += await findings(page, "color-contrast", "link-in-text-block")
     await picture(page, f"{name}-dark")
     await page.set_viewport_size(PHONE)
     found += await sideways(page)
+    found += await crowded(page)
     found += await findings(page, "color-contrast", "target-size", "scrollable-region-focusable")
     await picture(page, f"{name}-phone")
     assert found == [], "\n".join(found)

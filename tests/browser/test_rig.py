@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Browser, Route
 
 from browser.house import House
+from browser.test_looks import crowded, findings, sideways
 from browser.visitor import Visitor
 
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
@@ -46,3 +47,23 @@ async def test_what_must_not_happen_on_a_page_is_seen(browser: Browser, house: H
 
     with pytest.raises(AssertionError, match=fault):
         await look()
+
+
+async def test_what_some_people_cannot_use_is_found(browser: Browser, house: House) -> None:
+    """The checks of test_looks are shown to find what they are for."""
+    body = """<html lang=en><title>x</title><main><h1>x</h1><link rel=stylesheet href=/pale.css>
+        <p class=pale>pale</p><img src=/x.png><input id=a><a id=b href=/>on top</a><div id=wide>wide</div>
+        <table><thead><tr><th>a<th>b</thead><tbody><tr><td>1<td>2</tbody></table></main>"""
+    css = """.pale { color: #bbb; background: #fff } #wide { width: 5000px } #a, #b { position: absolute; top: 99px }
+        thead { display: block; padding-left: 40px }"""
+
+    async def answer(route: Route) -> None:
+        kind = "text/css" if route.request.url.endswith(".css") else "text/html"
+        await route.fulfill(body=css if kind == "text/css" else f"<!doctype html>{body}", content_type=kind)
+
+    async with Visitor(browser, house) as visitor:
+        await visitor.context.route("**/*", answer)
+        page = await visitor.go("/bad")
+        found = " ".join([*await findings(page), *await crowded(page), *await sideways(page)])
+    for word in ("color-contrast", "image-alt", "label", "on top of each other", "not above its column", "sideways"):
+        assert word in found, word

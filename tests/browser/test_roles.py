@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import Page, expect
 
 from browser import sheets
@@ -64,13 +63,13 @@ async def test_a_viewer_sees_everything_and_no_buttons(any_house: House, visit: 
     await any_house.ask("POST", f"/api/v1/queue/{running}/cancel")
 
 
-@pytest.mark.parametrize("path", ["/dead/discard?all=1", "/dead/retry?all=1"])
-async def test_a_viewer_who_knows_the_address_is_told_why_not(house: House, visit: Visit, path: str) -> None:
+async def test_a_viewer_who_knows_the_address_is_told_why_not(house: House, visit: Visit) -> None:
     visitor = await visit(house, "viewer")
     visitor.expects(REFUSED)
-    page = await visitor.go(path)
-    await expect(page.get_by_role("main")).to_contain_text("operator")
-    assert await actions(page) == ["Sign out"]
+    for path in ("/dead/discard?all=1", "/dead/retry?all=1"):
+        page = await visitor.go(path)
+        await expect(page.get_by_role("main")).to_contain_text("operator")
+        assert await actions(page) == ["Sign out"]
 
 
 async def test_a_token_of_one_company_sees_only_its_own(any_house: House, visit: Visit) -> None:
@@ -108,3 +107,16 @@ async def test_an_operator_is_offered_what_operators_may_do(house: House, visit:
     (dead,) = await house.dead(reason="for operators")
     page = (await visit(house, "operator", f"/jobs/{dead}")).page
     assert sorted(await actions(page)) == ["Discard…", "Retry", "Sign out"]
+
+
+async def test_whoever_has_nothing_yet_is_told_what_to_do(house: House, visit: Visit) -> None:
+    visitor = await visit(house, await house.token("operator", "a-company-without-anything"))
+    page = visitor.page
+    for path, words in {
+        "/": "a-company-without-anything",
+        "/jobs": "There are no jobs yet",
+        "/dead": "Nothing is dead",
+        "/imports": "Nothing was imported yet",
+    }.items():
+        await visitor.go(path)
+        await expect(page.get_by_role("main")).to_contain_text(words)

@@ -99,6 +99,19 @@ async def test_the_files_of_what_succeeded_may_go_at_once(store: Store) -> None:
     assert one == await found(store, import_id)
 
 
+async def test_the_files_of_a_dry_run_stay_for_some_days_to_be_imported_for_real(
+    store: Store, clock: FakeClock
+) -> None:
+    import_id = await in_status(
+        store, ImportStatus.SUCCEEDED, options='{"sheet": null, "dryRun": true, "force": false}'
+    )
+    real = await in_status(store, ImportStatus.SUCCEEDED, options='{"sheet": null, "dryRun": false, "force": false}')
+    clock.advance(days=29.9)
+    assert names(await store.sweepable_imports(30, 10)) == [real]
+    clock.advance(days=0.2)
+    assert names(await store.sweepable_imports(30, 10)) == [import_id, real]
+
+
 @pytest.mark.parametrize("state", DEAD)
 async def test_the_files_of_what_can_be_resumed_stay_for_some_days(
     store: Store, clock: FakeClock, state: ImportStatus

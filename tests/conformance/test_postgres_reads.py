@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -82,6 +82,27 @@ async def test_a_companys_jobs_are_found_without_reading_all_others(store: Store
 async def test_how_a_companys_work_stands_is_told_without_reading_all_others(store: Store, clock: FakeClock) -> None:
     for _ in range(8):
         found = await read(store, statements("postgres")["counts_of_company"], ["default"], "acme", clock.now())
+        for table in ("jobs", "finished"):
+            walks, fetched = found[table]
+            assert walks == 0, found
+            assert fetched <= 5 * FEW, found
+
+
+async def test_jobs_of_some_time_are_found_without_reading_all_others(store: Store) -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=1)  # the time in ids is that of whoever made them
+    for status in (None, *Status):
+        for where in (JobFilter(status, since=soon), JobFilter(status, until=soon - timedelta(days=1))):
+            for form in (_NEWEST, _COUNT) * 4:
+                found = await read(store, *_question(form, where, 1_000))
+                for table in ("jobs", "finished"):
+                    walks, fetched = found[table]
+                    assert walks == 0, (where, found)
+                    assert fetched <= 5 * FEW, (where, found)
+
+
+async def test_a_companys_dead_jobs_are_grouped_without_reading_all_others(store: Store) -> None:
+    for _ in range(8):
+        found = await read(store, statements("postgres")["dead_groups_of_company"], None, None, "acme", 1_000, 100)
         for table in ("jobs", "finished"):
             walks, fetched = found[table]
             assert walks == 0, found

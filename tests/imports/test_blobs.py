@@ -128,3 +128,28 @@ async def test_a_disk_that_fails_in_the_last_step_leaves_nothing_half_done(
 def test_a_store_that_does_not_exist_yet_is_refused() -> None:
     with pytest.raises(SettingsError, match="ROWLOCK_IMPORT_STORE"):
         Blobs("s3://bucket/prefix")
+
+
+async def test_a_second_name_keeps_the_file_when_the_first_is_deleted(blobs: Blobs, tmp_path: Path) -> None:
+    await blobs.put("imports/1/source.csv", b"abc")
+    await blobs.linked("imports/1/source.csv", blobs.scratch / "second")
+    await blobs.put_file("imports/2/source.csv", blobs.scratch / "second")
+    assert everything(tmp_path / "files") == ["imports/1/source.csv", "imports/2/source.csv"]
+    await blobs.delete("imports/1")
+    assert await blobs.get("imports/2/source.csv") == b"abc"
+
+
+async def test_a_file_system_without_second_names_gets_a_copy(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    await blobs.put("a", b"abc")
+    await blobs.linked("a", blobs.scratch / "copy")
+    assert (blobs.scratch / "copy").read_bytes() == b"abc"
+
+
+async def test_a_file_that_is_not_there_gets_no_second_name(blobs: Blobs) -> None:
+    with pytest.raises(FileNotFoundError):
+        await blobs.linked("nobody", blobs.scratch / "second")
+    assert not (blobs.scratch / "second").exists()

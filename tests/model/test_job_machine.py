@@ -47,6 +47,7 @@ from rowlock.storage.records import (
 from rowlock.storage.reliability import FailureFilter
 
 T = TypeVar("T")
+OPERATORS = ["cancel", "cancel", "hasten", "retry", "discard"]
 QUEUES = ("mail", "sync")
 WORKERS = (ANN, BEN)
 STRANGER = CAT
@@ -265,12 +266,14 @@ class JobMachine(RuleBasedStateMachine):
 
     # -- operators ---------------------------------------------------------------------------------
 
-    @rule(job_id=st.one_of(jobs, st.builds(uuid7)), verb=st.sampled_from(["cancel", "cancel", "retry", "discard"]))
+    @rule(job_id=st.one_of(jobs, st.builds(uuid7)), verb=st.sampled_from(OPERATORS))
     def operate(self, job_id: JobId, verb: str) -> None:
         where = JobFilter(ids=[job_id])
         dead = job_id in self.model.dead()
         if verb == "cancel":
             assert self.run(self.store.cancel(job_id)) is self.model.cancel(job_id)
+        elif verb == "hasten":
+            assert self.run(self.store.hasten(job_id)) is self.model.hasten(job_id)
         elif verb == "retry":
             answer = self.run(self.store.retry(where, 10))
             retried = dead and self.model.retry(job_id)

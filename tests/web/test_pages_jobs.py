@@ -168,7 +168,7 @@ async def test_a_dead_job_is_told_whole(site: Site) -> None:
     page = await paper(site, f"/jobs/{dead}")
     assert "Failed for good" in page.part("now")
     assert "after 1 attempt." in page.part("now")
-    assert f"rowlock dead retry {dead}" in page.part("now")
+    assert f"When the cause is gone, run it again: press Retry, or rowlock dead retry {dead}" in page.part("now")
     events = page.part("timeline")
     assert events.index("Enqueued") < events.index("Attempt 1 started") < events.index("Attempt 1 failed")
     assert "it never works" in events

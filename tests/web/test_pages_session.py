@@ -256,6 +256,14 @@ async def test_a_header_goes_before_the_cookie(site: Site, browser: httpx.AsyncC
     problem(await browser.get("/api/v1/queue", headers=headers), 401, "unauthorized")
 
 
+async def test_of_two_cookies_that_of_the_nearest_path_counts(site: Site) -> None:
+    """Mounted twice on one host, a browser sends both, the longer path first."""
+    sent = f"a=b; rowlock_session={site.tokens['viewer']}; rowlock_session={site.tokens['admin']}"
+    assert "viewer" in (await site.get("/", None, headers={"cookie": sent})).text
+    for nonsense in ("rowlock_session", "rowlock_session=", "=;;=", "xrowlock_session=rlk_x", 'rowlock_session=""'):
+        assert (await site.get("/", None, headers={"cookie": nonsense})).headers["location"] == "/sign-in"
+
+
 # -- what every page has -------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -15,9 +14,10 @@ _SAFE = ("GET", "HEAD")
 
 
 def session_of(scope: Scope) -> str | None:
-    """The token that the cookie carries."""
-    given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
-    return cookie_parser("; ".join(given)).get(SESSION) or None
+    """The token that the cookie carries; of several the first, which browsers send for the nearest path."""
+    given = b";".join(value for name, value in scope["headers"] if name == b"cookie").decode("latin-1")
+    pairs = (part.strip().partition("=") for part in given.split(";"))
+    return next((value.strip(' "') for name, _, value in pairs if name == SESSION), None) or None
 
 
 def from_here(scope: Scope) -> bool:

@@ -97,6 +97,7 @@ class Upload:
         self._asked = asked
         self._family = family
         self._settings = app.settings
+        self.texts: dict[str, str] = {}  # fields of the form that have come
         self._over = False
 
     async def answer(self) -> Response:
@@ -131,7 +132,7 @@ class Upload:
         return await incoming.end()
 
     async def _form(self, stack: AsyncExitStack, boundary: bytes) -> tuple[Received, dict[str, str]]:
-        texts: dict[str, str] = {}
+        texts = self.texts
         incoming: Incoming | None = None
         received: Received | None = None
         async for event in events(self._chunks(), boundary):

@@ -17,7 +17,7 @@ _MACHINES = (*OPEN, "/metrics", "/openapi.json")
 _NEXT = {
     401: "Sign in with a token that is good.",
     403: "Ask whoever runs this system for a token that may do it.",
-    404: "It may have been removed after its time, or the address has a mistake in it.",
+    404: "Look for it in the list, or check the address.",
     409: "Go back and look at how it stands now.",
     429: "Wait a moment, then try again.",
     503: "Try again in a few seconds; if it stays so, look at the database.",

@@ -1,22 +1,20 @@
-"""An import as its page shows it: how far it is, what became of the rows, and what is wrong with which cell.
+"""An import as its page tells it: how far it is, what became of the rows, why it failed, and what may be done.
 
 uploaded ─▶ reading ─▶ checking and loading, chunk by chunk ─▶ done
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from rowlock.imports.headers import letter
 from rowlock.shapes import Shape
-from rowlock.web.pages.import_words import about_code, may_go_on, told
+from rowlock.web.pages.import_words import may_go_on, told
 from rowlock.web.pages.words import instant, sentence, size
 
-_WIDE = 10  # columns: a wider sheet is shown by its columns with errors
 _KINDS = (
     ("inserted", "new"),
     ("updated", "changed"),
@@ -92,21 +90,43 @@ def headline(found: Shape) -> tuple[str, str]:
         case "FAILED":
             error = found["errorJson"] or {}
             return sentence(told(error.get("code", ""), error.get("message", "")).title), "bad"
+    if total and not good and not (found["resultJson"] or {}).get("wouldFail"):
+        can = "can be" if found["dryRun"] else "was"
+        which = "the only one has errors" if total == 1 else f"all {total:,} have errors"
+        return f"No row {can} imported: {which}.", "bad"
+    there = bool(good) and rows["inserted"] + rows["updated"] == 0  # all that is good was in the table before
     if not found["dryRun"]:
+        if there:
+            return (
+                f"{_rows(good) if failed else _every(good)} {_were(good)} there already{_also(failed)}.",
+                "bad" if failed else "good",
+            )
         if not failed:
-            return f"All {_rows(total)} {_were(total)} imported.", "good"
+            return f"{_every(total)} {_were(total)} imported.", "good"
         return f"{_rows(good)} {_were(good)} imported, {failed:,} {_were(failed)} not.", "bad"
     if (found["resultJson"] or {}).get("wouldFail"):
         return f"Nothing would be imported: {failed:,} of {_rows(total)} {_have(failed)} errors.", "bad"
     if failed:
         return f"{good:,} of {_rows(total)} can be imported, {failed:,} {_have(failed)} errors.", "bad"
-    return f"All {_rows(total)} can be imported.", "good"
+    if there:
+        return f"{_every(total)} {'is' if total == 1 else 'are'} there already: an import would change nothing.", "good"
+    return f"{_every(total)} can be imported.", "good"
+
+
+def _every(count: int) -> str:
+    return "The only row" if count == 1 else f"All {_rows(count)}"
+
+
+def _also(failed: int) -> str:
+    return f", {failed:,} {_were(failed)} not imported" if failed else ""
 
 
 def _stays(found: Shape) -> str:
     rows = found["summary"]
     kept = rows["inserted"] + rows["updated"]
-    return f" {_rows(kept)} that {_were(kept)} loaded before stay." if kept and not found["dryRun"] else ""
+    if not kept or found["dryRun"]:
+        return ""
+    return f" {_rows(kept)} that {_were(kept)} loaded before {'stays' if kept == 1 else 'stay'}."
 
 
 def _rows(count: int) -> str:
@@ -134,7 +154,7 @@ def parts(found: Shape) -> list[Part]:
     starts = [0]
     for name, _ in _KINDS:
         starts.append(starts[-1] + rows[name])
-    whole = max(starts[-1], 1)
+    whole = max(starts[-1], 1) if found["finishedAt"] else max(starts[-1], found["metaJson"].get("rows") or 1)
     return [
         Part(names[name], kind, end - start, 100 * start / whole, 100 * (end - start) / whole)
         for (name, kind), (start, end) in zip(_KINDS, pairwise(starts), strict=True)
@@ -196,137 +216,3 @@ def actions(found: Shape, now: datetime, kept_days: float) -> Actions:
         resume=stopped and kept,
         import_now=fine and kept and rows["totalRows"] > rows["failed"],
     )
-
-
-# -- errors ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Errors of one column and kind."""
-
-    column: str | None
-    reason: str
-    count: int
-    row: int | None  # the first, if it is at hand
-    value: str | None
-
-
-def groups(found: Shape) -> list[Group]:
-    """The errors by column and reason, the most frequent first, each with an example where one is at hand."""
-    first: dict[tuple[str | None, str], Shape] = {}
-    for error in found["summary"]["errors"]:
-        first.setdefault((error["column"], error["code"]), error)
-    made = []
-    for group in found["summary"]["errorGroups"]:
-        example = first.get((group["column"], group["code"])) or {}
-        reason = sentence(example.get("reason") or about_code(group["code"]))
-        made.append(Group(group["column"], reason, group["count"], example.get("row"), example.get("value")))
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    letter: str
-    name: str
-    bad: bool  # an error of this page is in it
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    text: str
-    reasons: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    number: int
-    cells: Sequence[Cell]
-    reasons: Sequence[str]  # of the row as a whole, or of a column that is not shown
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """Rows with errors in the columns of the file."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Row]
-    hidden: int  # columns without errors that are left out
-
-
-def sheet(page: Shape, *, every_column: bool | None) -> Sheet:
-    """Rows with errors as the sheet has them, the bad cells with their reasons.
-
-    Of a wide sheet, unless all columns are asked for, those with errors and the first one.
-    """
-    names: list[str] = page["columns"]
-    bad = {error["column"] for row in page["rows"] for error in row["errors"]}
-    wide = len(names) > _WIDE if every_column is None else not every_column
-    shown = [index for index, name in enumerate(names) if not wide or index == 0 or name in bad]
-    columns = [Column(letter(index), names[index], names[index] in bad) for index in shown]
-    return Sheet(columns, [_row(row, names, shown) for row in page["rows"]], len(names) - len(shown))
-
-
-def _row(row: Shape, names: Sequence[str], shown: Sequence[int]) -> Row:
-    reasons: dict[int, list[str]] = {}
-    loose: list[str] = []
-    for error in row["errors"]:
-        if error["column"] in names:
-            reasons.setdefault(names.index(error["column"]), []).append(error["reason"])
-        else:
-            loose.append(error["reason"] if error["column"] is None else f"{error['column']}: {error['reason']}")
-    cells = row["cells"]
-    made = [
-        Cell(cells[index] if index < len(cells) else "", tuple(dict.fromkeys(reasons.get(index, ()))))
-        for index in shown
-    ]
-    return Row(row["row"], made, tuple(dict.fromkeys(loose)))
-
-
-# -- a dry run -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Some rows before and after, in the columns of the table."""
-
-    columns: Sequence[str]
-    rows: Sequence[ChangedRow]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedRow:
-    number: int
-    new: bool
-    cells: Sequence[tuple[str, str | None]]  # what it would be; what it was, where that is something else
-
-
-def changes(found: Shape) -> Changes:
-    """The sample of a dry run; columns that say nothing are left out: empty ones, and those that are the same in all
-    rows and not in the file, such as the company."""
-    sample = (found["resultJson"] or {}).get("sample") or ()
-    names = dict.fromkeys(name for change in sample for name in change["after"])
-    in_file = found["metaJson"].get("columns") or {}
-    told = [name for name in names if _tells(sample, name, name in in_file)]
-    return Changes(told, [_changed(change, told) for change in sample])
-
-
-def _tells(sample: Sequence[Mapping[str, Any]], name: str, in_file: bool) -> bool:
-    values = {_text(side.get(name)) for change in sample for side in (change["before"] or {}, change["after"]) if side}
-    return len(values) > 1 or (in_file and values != {""})
-
-
-def _changed(change: Mapping[str, Any], names: Iterable[str]) -> ChangedRow:
-    before, after = change["before"], change["after"]
-    cells = []
-    for name in names:
-        is_now = _text(after.get(name))
-        was = None if before is None else _text(before.get(name))
-        cells.append((is_now, None if was == is_now else was))
-    return ChangedRow(change["row"], before is None, cells)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)

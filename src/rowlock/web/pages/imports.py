@@ -28,6 +28,7 @@ from rowlock.imports.upload import too_large
 from rowlock.shapes import Shape
 from rowlock.web import models
 from rowlock.web.guard import Caller, Operator, Viewer
+from rowlock.web.pages import import_tables as tables
 from rowlock.web.pages import import_view as view
 from rowlock.web.pages.import_words import Told, nameless, told
 from rowlock.web.pages.paint import back, fields, page, rowlock
@@ -79,9 +80,9 @@ async def _type_of(caller: Caller, file: str, size: int) -> str:
 @router.post("/imports")
 async def upload(request: Request, caller: Operator) -> Response:
     """A file comes in; what is wrong with it is said on the same page."""
-    existing = None
+    existing, sent = None, Upload(request, caller, models.UploadAsked())
     try:
-        added = await Upload(request, caller, models.UploadAsked()).taken()
+        added = await sent.taken()
         return back(request, f"/imports/{added['id']}")
     except DuplicateImport as error:
         wrong, status = told(error.code, str(error)), 409
@@ -96,7 +97,9 @@ async def upload(request: Request, caller: Operator) -> Response:
         if error.status >= 500:
             raise
         wrong, status = told(error.code, error.detail), error.status
-    return await _page(request, caller, wrong=wrong, existing=existing, answer=status)
+    return await _page(
+        request, caller, wrong=wrong, existing=existing, chosen=sent.texts.get("type", ""), answer=status
+    )
 
 
 async def _existing(caller: Caller, import_id: str) -> Shape | None:
@@ -207,10 +210,10 @@ async def import_page(
         read_as=view.read_as(found["metaJson"]),
         failure=view.failure(found),
         actions=view.actions(found, datetime.now(UTC), app.settings.keep_import_file_days),
-        groups=view.groups(found),
-        sheet=rows and view.sheet(rows, every_column=every),
+        groups=tables.groups(found),
+        sheet=rows and tables.sheet(rows, every_column=every),
         called=await _called(caller, found["type"]),
-        changes=view.changes(found) if found["dryRun"] else None,
+        changes=tables.changes(found) if found["dryRun"] else None,
         existing=await _existing(caller, before) if before else None,
         after=after,
         every=every,

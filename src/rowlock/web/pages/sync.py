@@ -39,6 +39,7 @@ async def integration(request: Request, caller: Viewer, name: Annotated[models.N
             each | {"short": short(each["jobId"]), "line": first_line(each["error"])} for each in seen["failures"]
         ],
         types=f"{name}.*",
+        span=_span,
         live=f"/api/v1/events?type={name}.*",
     )
 
@@ -46,3 +47,11 @@ async def integration(request: Request, caller: Viewer, name: Annotated[models.N
 async def _monitor(request: Request, caller: Caller, name: str) -> Shape:
     """How an integration does, one look for all who ask at about the same time."""
     return await shared(request).get(("sync", caller.token.company_id, name), lambda: caller.desk.sync_monitor(name))
+
+
+def _span(seconds: float) -> str:
+    """How long a limit looks back: 10 s, 24 h."""
+    for size, unit in ((3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

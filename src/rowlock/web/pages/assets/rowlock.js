@@ -1,6 +1,6 @@
 // The pages, alive: what changes is rendered by the server, fetched again, and put in place of what it was.
 
-const FIRST_MS = 300, BETWEEN_MS = 2_000, SETTLED_MS = 2_000, TIMES_MS = 10_000;
+const FIRST_MS = 300, BETWEEN_MS = 2_000, SETTLED_MS = 2_000, AGAIN_MS = 5_000, TIMES_MS = 10_000;
 
 // -- times: "3 min ago" ---------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ function swap(fresh) {
 
 // -- listening ------------------------------------------------------------------------------------
 
-let source = null, timer = null, refreshedAt = 0, heardAt = 0, wanted = false, busy = false;
+let source = null, timer = null, refreshedAt = 0, heardAt = 0, againMs = AGAIN_MS, wanted = false, busy = false;
 
 function heard() {
   heardAt = Date.now();
@@ -132,6 +132,13 @@ async function now() {
   if (wanted && source?.readyState === EventSource.OPEN) soon();
 }
 
+function told(sign, on) {
+  if (!sign) return;
+  sign.hidden = false;
+  sign.toggleAttribute("data-on", on);
+  sign.textContent = on ? "Live" : "Offline";
+}
+
 function listen() {
   source?.close();
   source = null;
@@ -139,14 +146,17 @@ function listen() {
   const sign = document.getElementById("live");
   // A hidden tab lets go of its connection: a browser has few of them for all tabs together.
   if (!address || document.hidden) return;
-  source = new EventSource(address);
-  source.onopen = () => { if (sign) { sign.hidden = false; sign.dataset.on = ""; } soon(); }; // what changed since the page was made
-  source.onerror = () => {
-    if (sign) delete sign.dataset.on;
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5_000);
+  const own = source = new EventSource(address);
+  own.onopen = () => { told(sign, true); againMs = AGAIN_MS; soon(); }; // what changed since the page was made
+  own.onerror = () => {
+    told(sign, false);
+    if (own.readyState !== EventSource.CLOSED) return; // it comes back by itself
+    soon(); // which finds out when the session has ended
+    setTimeout(() => { if (source === own) listen(); }, againMs);
+    againMs = Math.min(againMs * 2, 60_000);
   };
   const kinds = document.querySelector("main").dataset.liveOn?.split(" ") ?? ["job", "import", "queue"];
-  for (const kind of [...kinds, "gap"]) source.addEventListener(kind, heard);
+  for (const kind of [...kinds, "gap"]) own.addEventListener(kind, heard);
 }
 
 document.addEventListener("visibilitychange", () => {
