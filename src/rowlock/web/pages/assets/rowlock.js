@@ -147,7 +147,7 @@ function listen() {
   // A hidden tab lets go of its connection: a browser has few of them for all tabs together.
   if (!address || document.hidden) return;
   const own = source = new EventSource(address);
-  own.onopen = () => { told(sign, true); againMs = AGAIN_MS; soon(); }; // what changed since the page was made
+  own.onopen = () => { told(sign, true); againMs = AGAIN_MS; heard(); }; // what changed since the page was made
   own.onerror = () => {
     told(sign, false);
     if (own.readyState !== EventSource.CLOSED) return; // it comes back by itself
