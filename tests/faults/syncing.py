@@ -76,9 +76,8 @@ class Workload:
         return "update_contact", payload
 
     def _bad_update(self, email: str) -> tuple[str, dict[str, Any]]:
-        """One whose value the other side does not take: it dies, alone."""
+        """One whose value the other side does not take: it dies, alone, and makes no contact."""
         self.bad += 1
-        self._contact(email)
         return "update_contact", {"email": email, "properties": {"lifecyclestage": f"nowhere {self.asked}"}}
 
     def _sync_tier(self, email: str) -> tuple[str, dict[str, Any]]:
