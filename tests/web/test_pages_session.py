@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from engine.running import Log
 from rowlock import FakeClock
 from rowlock.storage.access import Role
+from rowlock.web.cookie import opened_by_hand
+from rowlock.web.pages.paint import back
 from rowlock.web.pages.session import own_path
+from rowlock.web.pages.shared import Shared
 from web.conftest import MakeSite
 from web.site import SECONDS, Site, problem
 
@@ -99,26 +105,106 @@ async def test_a_link_signs_in_and_the_token_does_not_stay_in_the_address(
     assert "unknown, expired or revoked" in (await browser.get(bad.headers["location"])).text
 
 
+MOZILLA = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/15.0 Safari/605.1.15"
+
+
 @pytest.mark.parametrize(
     "headers",
     [
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": ""},
+        {"sec-fetch-mode": "navigate"},
         {"referer": "https://elsewhere.example/page"},
+        {"referer": "HOST/sign-in"},
+        {"origin": "HOST"},
+        {"host": "rowlock.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "10.0.0.7:8080"},
+        {"user-agent": MOZILLA},
     ],
+    ids=str,
 )
-async def test_no_other_site_can_sign_somebody_in_by_a_link(site: Site, headers: dict[str, str]) -> None:
-    answer = await site.get(f"/sign-in?token={site.tokens['admin']}", None, headers=headers)
+async def test_no_page_can_sign_somebody_in_by_a_link(site: Site, headers: dict[str, str]) -> None:
+    """Other sites send none of these headers over plain HTTP, or have a page of ours send people on."""
+    sent = {name: value.replace("HOST", site.url) for name, value in headers.items()}
+    answer = await site.get(f"/sign-in?token={site.tokens['admin']}&next=/jobs", None, headers=sent)
     assert "set-cookie" not in answer.headers
-    assert site.tokens["admin"] not in answer.headers["location"]
-    assert "opened from another site" in (await site.get(answer.headers["location"], None)).text
+    assert answer.headers["location"] == "/sign-in?why=elsewhere&next=%2Fjobs"
+    form = (await site.get(answer.headers["location"], None)).text
+    assert "paste the token here" in form
+    assert site.tokens["admin"] not in form
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:8080", "[::1]:8080"])
+async def test_a_program_on_this_machine_may_follow_the_link(site: Site, host: str) -> None:
+    address = f"/sign-in?token={site.tokens['admin']}"
+    assert cookie(await site.get(address, None, headers={"host": host}))["value"] == site.tokens["admin"]
+
+
+@pytest.mark.parametrize("client", [("10.0.0.7", 1), ("testclient", 1), None])
+def test_a_program_elsewhere_may_not(client: tuple[str, int] | None) -> None:
+    scope = {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1)}
+    assert opened_by_hand(scope)
+    assert not opened_by_hand(scope | {"client": client})
+
+
+async def test_behind_a_proxy_the_machine_that_asks_counts(make_site: MakeSite) -> None:
+    site = await make_site(http_trusted_proxies="127.0.0.1")
+    address = f"/sign-in?token={site.tokens['admin']}"
+    answer = await site.get(address, None, headers={"x-forwarded-for": "10.0.0.7"})
+    assert "set-cookie" not in answer.headers
+
+
+ASTRAY = [
+    *("/sign-in", "/sign-in?token=rlk_x", "/sign-in/?token=rlk_x", "/sign-in#x", "/%73ign-in?token=rlk_x"),
+    *("/%2Fsign-in?token=rlk_x", "/./sign-in?token=rlk_x", "/jobs/../sign-in?token=rlk_x", "/%2e/sign-in?token=rlk_x"),
+    *("/jobs/%2E%2e/sign-in?token=rlk_x", "/../rowlock/sign-in?token=rlk_x", "/jobs/..%2Fsign-in", "/..%5csign-in"),
+]
+
+
+@pytest.mark.parametrize("given", ASTRAY)
+async def test_nobody_is_sent_on_to_sign_in_as_another(site: Site, browser: httpx.AsyncClient, given: str) -> None:
+    """Whoever pastes their token stays who they are, whatever the link was that led to the form."""
+    assert own_path(given) == "/"
+    assert 'name="next" value="/"' in (await browser.get("/sign-in", params={"next": given})).text
+    answer = await sign_in(browser, site.tokens["viewer"], next=given)
+    assert answer.headers["location"] == "/"
+
+
+async def test_a_long_filter_is_still_there_after_signing_in(site: Site, browser: httpx.AsyncClient) -> None:
+    """The reason of a group has up to 200 characters, each of which may be quoted, and quoted again."""
+    path = f"/dead?type=crm.create_contact&reason={quote('😀' * 200)}"
+    led = await browser.get(path)
+    assert parse_qs(urlsplit(led.headers["location"]).query)["next"] == [path]
+    form = await browser.get(led.headers["location"])
+    assert html.escape(path) in form.text
+    assert (await sign_in(browser, site.tokens["viewer"], next=path)).headers["location"] == path
+
+
+async def test_a_long_notice_fits_into_its_cookie(site: Site) -> None:
+    """Browsers drop a cookie of more than 4 kB, and with it what was to be said."""
+    name = "😀" * 190
+    answer = await site.ask("POST", f"/queues/{quote(name)}/pause", headers=HERE)
+    (header,) = answer.headers.get_list("set-cookie")
+    assert len(header) < 4_000
+    page = await site.get("/", headers={"cookie": f"rowlock_notice={answer.cookies['rowlock_notice']}"})
+    assert f"Queue {name} is paused: nothing of it starts" in page.text
+    here = SimpleNamespace(state=SimpleNamespace(shared=Shared()))
+    request = Request({"type": "http", "headers": [], "app": here, "root_path": ""})
+    answer = back(request, "/", "😀" * 499 + "é", "bad")
+    assert len(answer.headers["set-cookie"]) < 4_000
+    said = unquote(answer.headers["set-cookie"].partition("=")[2].partition(";")[0].removeprefix("bad."))
+    assert said == "😀" * len(said), "no character is cut in two"
+    assert len(said) >= 250
 
 
 @pytest.mark.parametrize(
     "given",
     [
         *("//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "javascript:alert(1)"),
-        *("evil.example", "", "/a\r\nset-cookie: x=y", "/\tevil", "/" + "a" * 3_000, "/%0d%0a\x00", "///evil.example"),
+        *("evil.example", "", "/a\r\nset-cookie: x=y", "/\tevil", "/" + "a" * 7_000, "/%0d%0a\x00", "///evil.example"),
     ],
 )
 async def test_nobody_is_sent_to_another_site(site: Site, browser: httpx.AsyncClient, given: str) -> None:

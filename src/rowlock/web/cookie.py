@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -35,13 +36,13 @@ def from_here(scope: Scope) -> bool:
 
 
 def opened_by_hand(scope: Scope) -> bool:
-    """Whether no other site led here: a link that signs in is not followed from one."""
+    """Whether a person opened this very address, or a program on this machine did: no page led here.
+
+    A page of ours does not count either, since it may have been sent on by an address that another site made up.
+    """
     headers: dict[bytes, bytes] = dict(scope["headers"])
     site = headers.get(b"sec-fetch-site")
-    if site is not None:
-        return site in (b"none", b"same-origin")
-    referer = headers.get(b"referer")
-    return referer is None or _host_of(referer) == headers.get(b"host", b"?").decode("latin-1").lower()
+    return site == b"none" if site is not None else _program_here(scope, headers)
 
 
 def keep(response: Response, scope: Scope, token: str, expires_at: datetime | None) -> None:
@@ -68,5 +69,34 @@ def put(response: Response, scope: Scope, name: str, value: str, seconds: int) -
 def _host_of(url: bytes) -> str:
     try:
         return urlsplit(url.decode("latin-1")).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _program_here(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether this is curl or the like on the machine that serves.
+
+    Browsers send Sec-Fetch-Site to loopback addresses. Old ones do not, nor any through a proxy here that names us
+    as the host, over plain HTTP: they say what they are.
+    """
+    if any(name.startswith(b"sec-fetch-") or name in (b"origin", b"referer") for name in headers):
+        return False
+    if headers.get(b"user-agent", b"").lower().startswith(b"mozilla/"):
+        return False
+    client = (scope.get("client") or ("",))[0]
+    return _is_loopback(client) and _is_loopback(_name_of(headers.get(b"host", b"")))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name_of(host: bytes) -> str:
+    """The host without its port."""
+    try:
+        return urlsplit(f"//{host.decode('latin-1')}").hostname or ""
     except ValueError:
         return ""

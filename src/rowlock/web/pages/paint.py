@@ -25,6 +25,7 @@ from rowlock.web.pages.shared import shared
 from rowlock.web.problem import Problem
 
 _NOTICE, _NOTICE_SECONDS, _NOTICE_MAX = "rowlock_notice", 30, 500
+_NOTICE_BYTES = 1_200  # three times as many when quoted: browsers keep no cookie of more than 4 kB
 _FIELDS_MAX = 2_000
 
 _HEADERS = {
@@ -85,7 +86,8 @@ def back(request: Request, path: str, notice: str = "", kind: str = "good") -> R
     shared(request).forget()
     answer = RedirectResponse(at(request.scope, path), 303, {"cache-control": "no-store"})
     if notice:
-        put(answer, request.scope, _NOTICE, f"{kind}.{quote(notice[:_NOTICE_MAX], safe='')}", _NOTICE_SECONDS)
+        said = notice[:_NOTICE_MAX].encode(errors="replace")[:_NOTICE_BYTES].decode(errors="ignore")
+        put(answer, request.scope, _NOTICE, f"{kind}.{quote(said, safe='')}", _NOTICE_SECONDS)
     return answer
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
+from urllib.parse import quote_plus, unquote
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -10,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from rowlock.tokens import LENGTH_MAX
 from rowlock.web.cookie import SESSION, from_here, keep, opened_by_hand, put
-from rowlock.web.guard import Guard
+from rowlock.web.guard import SIGN_IN, Guard
 from rowlock.web.pages.paint import at, fields, page
 from rowlock.web.problem import Problem
 
@@ -19,10 +21,10 @@ router = APIRouter()
 _WHY = {
     "ended": "Your session has ended: its token has expired or was revoked.",
     "unknown": "This token is unknown, expired or revoked.",
-    "elsewhere": "The link was opened from another site. For safety it does not sign you in: paste the token here.",
+    "elsewhere": "A page or another site led to this link. For safety it does not sign you in: paste the token here.",
     "out": "You are signed out.",
 }
-_NEXT_MAX = 2_000
+_NEXT_MAX = 7_000  # as the form sends it, which with the token must fit into what strangers may send
 
 
 @router.get("/sign-in")
@@ -61,16 +63,23 @@ async def sign_out(request: Request) -> Response:
 
 
 def own_path(given: str) -> str:
-    """A path of ours to go on to, or the overview: never another site's address."""
+    """A path of ours to go on to, or the overview: never another site's address, nor where one signs in."""
     fine = (
         given.startswith("/")
         and not given.startswith("//")
-        and len(given) <= _NEXT_MAX
         and "\\" not in given
         and given.isprintable()
         and given.isascii()
+        and len(quote_plus(given)) <= _NEXT_MAX
+        and not _leads_astray(unquote(re.split("[?#]", given, maxsplit=1)[0]))
     )
     return given if fine else "/"
+
+
+def _leads_astray(path: str) -> bool:
+    """Whether it climbs out of where we are mounted, from where it could come back in, or is where one signs in."""
+    steps = [step for step in path.split("/") if step]
+    return "." in steps or ".." in steps or "\\" in path or steps[:1] == [SIGN_IN[1:]]
 
 
 async def _enter(request: Request, token: str, to: str) -> Response | None:
