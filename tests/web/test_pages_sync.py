@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -122,3 +125,14 @@ async def test_an_integration_that_is_none_is_told(make_site: MakeSite, name: st
 async def test_the_page_listens_to_its_integration(make_site: MakeSite) -> None:
     site = await synced(make_site)
     assert 'data-live="/api/v1/events?type=crm.*"' in (await site.get("/sync/crm")).text
+
+
+async def test_a_name_of_any_characters_is_quoted_where_the_page_listens(make_site: MakeSite) -> None:
+    name = "c&m #1+ü"
+    site = await make_site(lambda app: declare_crm(app, name), clock=StoreClock())
+    page = await paper(site, "/sync")
+    answer = await site.get(page.links[name])
+    live = re.search(r'data-live="([^"]*)"', answer.text)
+    assert live
+    address = urlsplit(html.unescape(live[1]))
+    assert (parse_qs(address.query), address.fragment) == ({"type": [f"{name}.*"]}, "")

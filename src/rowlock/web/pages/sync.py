@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path
 from starlette.requests import Request
@@ -40,7 +41,7 @@ async def integration(request: Request, caller: Viewer, name: Annotated[models.N
         ],
         types=f"{name}.*",
         span=_span,
-        live=f"/api/v1/events?type={name}.*",
+        live=f"/api/v1/events?type={quote(name, safe='')}.*",
     )
 
 
