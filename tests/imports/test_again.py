@@ -44,6 +44,11 @@ async def test_the_same_rows_are_imported_once_however_often_it_is_asked(office:
     assert len(others) == 4
     assert {each.existing_import_id for each in others} == {made["id"]}
     assert len(stored_files(office.folder / "store")) == 2
+    with pytest.raises(DuplicateImport, match="already") as told_of:
+        await desk.import_again(checked.id, force=True)  # who presses twice means it once
+    assert told_of.value.existing_import_id == made["id"]
+    assert len(stored_files(office.folder / "store")) == 2
+    await office.app.work(drain=True)
     forced = await desk.import_again(checked.id, force=True)
     assert forced["id"] != made["id"]
 

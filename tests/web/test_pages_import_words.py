@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -108,13 +108,12 @@ def test_the_bar_adds_up_to_all_rows() -> None:
     ],
 )
 def test_only_what_makes_sense_is_offered(found: dict[str, Any], may: str) -> None:
-    def offered(now: datetime) -> list[str]:
-        actions = view.actions(found, now, 7.0)
+    def offered(kept: bool) -> list[str]:
+        actions = view.actions(found, kept)
         return [name for name in ("cancel", "resume", "import_now") if getattr(actions, name)]
 
-    assert offered(NOW) == may.split()
-    # Files are kept for a while only.
-    assert offered(NOW + timedelta(days=8)) == (["cancel"] if may == "cancel" else [])
+    assert offered(kept=True) == may.split()
+    assert offered(kept=False) == (["cancel"] if may == "cancel" else [])
 
 
 def test_groups_have_an_example_or_the_codes_own_words() -> None:

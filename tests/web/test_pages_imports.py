@@ -231,6 +231,31 @@ async def test_the_same_file_is_told_and_imported_again_only_on_purpose(shop: Si
     assert (await taken(shop, force="true")) != first
 
 
+async def test_who_forces_a_file_twice_in_a_row_imports_it_once_and_is_led_there(shop: Site) -> None:
+    await done(shop)
+    forced = await taken(shop, force="true", dryRun="false")
+    assert await taken(shop, force="true", dryRun="false") == forced
+    page = await after(shop, await send(shop, force="true"))
+    assert "The same file is being imported already" in page.text
+    assert len(files(shop)) == 1
+    assert await taken(shop, force="true", companyId="acme") != forced
+    assert await taken(shop, force="true", type="everyone") != forced
+    assert await taken(shop, force="true", dryRun="true") != forced
+    await shop.app.work(drain=True)
+    assert await taken(shop, force="true") != forced
+
+
+async def test_a_check_under_way_is_nothing_that_a_forced_import_would_repeat(shop: Site) -> None:
+    check = await taken(shop, dryRun="true")
+    assert await taken(shop, force="true") != check
+
+
+async def test_enter_in_a_field_of_the_form_only_checks(shop: Site) -> None:
+    await done(shop)
+    page = Paper(await send(shop))
+    assert page.form("Import it again").buttons == ["Check first", "Import now", "Import it again", "Stop"]
+
+
 async def test_what_a_broken_manifest_says_is_told(shop: Site) -> None:
     Path(shop.app.settings.import_manifest).write_text("{")
     assert "line 1" in (await paper(shop, "/imports?file=a.csv&size=1")).part("answer")
@@ -274,6 +299,16 @@ async def test_a_file_that_another_site_sends_in_somebodys_name_is_refused(shop:
         answer = await shop.ask("POST", "/imports", None, files={"file": ("c.csv", GOOD)}, headers=said | session)
         assert answer.status_code == 403
     assert files(shop) == []
+
+
+async def test_who_brought_a_file_is_told_by_name_to_whom_it_concerns(shop: Site) -> None:
+    await shop.add_token("the fleet's own operator", Role.OPERATOR)
+    fleet = await taken(shop, token="the fleet's own operator", companyId="acme")
+    own = await taken(shop, BAD, "own.csv", token="acme")
+    for path in (fleet, "/imports"):
+        assert "the fleet's own operator" in (await paper(shop, path)).text
+        assert "the fleet's own operator" not in (await paper(shop, path, "acme")).text
+    assert "by acme" in (await paper(shop, own, "acme")).part("file")
 
 
 # -- the list --------------------------------------------------------------------------------------
@@ -352,8 +387,27 @@ async def test_a_check_tells_what_would_happen_and_is_imported_without_being_sen
     page = await after(shop, await post(shop, f"{path}/import"))
     assert "This file was imported before" in page.part("state")
     assert page.links["see what became of it"] == real
+    assert set((await paper(shop, f"{path}?before={real[9:]}", "viewer")).buttons) <= {"Sign out"}
     answer = await post(shop, f"{path}/import", force="true")
     assert answer.headers["location"] not in (path, real)
+    twice = await post(shop, f"{path}/import", force="true")
+    assert twice.headers["location"] == answer.headers["location"]
+    assert "is being imported already" in (await after(shop, twice)).text
+
+
+async def test_what_was_imported_for_real_is_not_offered_again_whatever_the_address_says(shop: Site) -> None:
+    real = await done(shop)
+    assert "Import it again" not in (await paper(shop, f"{real}?before={real[9:]}")).buttons
+    running = await taken(shop, BAD)
+    assert "Import it again" not in (await paper(shop, f"{running}?before={real[9:]}")).buttons
+
+
+async def test_a_check_whose_file_was_swept_offers_no_import(shop: Site) -> None:
+    path = await done(shop, dryRun="true")
+    assert await shop.app.store.sweep_import(path[9:])
+    page = await paper(shop, path)
+    assert not any(label.startswith("Import") for label in page.buttons)
+    assert "Upload another file" in page.links
 
 
 async def test_a_check_whose_file_is_gone_says_so(shop: Site) -> None:
@@ -460,6 +514,6 @@ async def test_an_import_is_cancelled_and_goes_on(shop: Site) -> None:
     again = await after(shop, await post(shop, f"{path}/cancel"))
     assert "already" in again.text
     page = await after(shop, await post(shop, f"{path}/resume"))
-    assert "It goes on where it stopped" in page.text
+    assert "It goes on where it stopped, 1 chunk was done already." in page.text
     assert (await record(shop, path)).status is ImportStatus.RUNNING
     assert "failed and cancelled" in (await after(shop, await post(shop, f"{path}/resume"))).text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rowlock.app import Rowlock
 from rowlock.desk.sight import Sight
-from rowlock.errors import BadCursor, CompanyMismatch, ImportNotFound, UnknownImportType
+from rowlock.errors import BadCursor, CompanyMismatch, DuplicateImport, ImportNotFound, UnknownImportType
 from rowlock.imports import manifest
 from rowlock.imports.intake import About, Intake
 from rowlock.imports.report import errors_csv, template_csv
@@ -19,6 +19,7 @@ from rowlock.shapes import Shape, chunk_shape, error_shapes, import_shape, impor
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.imports import Added, ErrorPage, ImportId, ImportRecord, ImportStatus
 
+_REPEATS_LOOKED_AT = 200  # the newest that wait and that run: whoever presses twice does it at once
 _ERRORS_SHOWN = 100  # with the import itself; the others are a page away
 
 
@@ -122,9 +123,14 @@ class Imports(Sight):
     async def import_again(self, import_id: ImportId, *, user_id: str | None = None, force: bool = False) -> Shape:
         """Import the file of an earlier import for real, of a dry run say, without sending it again.
 
-        The same file twice is a duplicate here too, unless it is forced; the file is there as long as it is kept.
+        The same file twice is a duplicate here too, unless it is forced and the other is over; the file is there as
+        long as it is kept.
         """
         return await self.arrivals.again(await self._import(import_id), user_id, force)
+
+    async def import_kept(self, import_id: ImportId) -> bool:
+        """Whether the file of an import is still kept: what was swept can neither go on nor be imported again."""
+        return (await self._import(import_id)).swept_at is None
 
     async def cancel_import(self, import_id: ImportId) -> Shape:
         """Stop an import that is not over; chunks that are done stay."""
@@ -194,7 +200,10 @@ class Arrivals:
         return self._told(await self._intake.receive_named(file_name, self._own(about), import_id))
 
     async def again(self, record: ImportRecord, user_id: str | None, force: bool) -> Shape:
-        """Import the file of an earlier import, from the bytes that are kept of it."""
+        """Import the file of an earlier import, from the bytes that are kept of it; when forced, see `received`."""
+        if force:
+            sheet = loads(record.options).get("sheet")
+            await self._alone(record.file_name, record.sha256, record.type, record.company_id, sheet)
         return self._told(await self._intake.receive_again(record, user_id=user_id, force=force))
 
     def incoming(self, file_name: str, about: About) -> Incoming:
@@ -205,9 +214,29 @@ class Arrivals:
             self._intake.importer(about, incoming.name)
         return incoming
 
-    async def received(self, received: Received, about: About) -> Shape:
-        """Import a file that has come over a wire."""
-        return self._told(await self._intake.add(received, self._own(about)))
+    async def received(self, received: Received, about: About, *, by_hand: bool = False) -> Shape:
+        """Import a file that has come over a wire.
+
+        People press buttons twice: what they force `by_hand` is a DuplicateImport while the same is being imported.
+        """
+        about = self._own(about)
+        if by_hand and about.force and not about.dry_run:
+            found, sheet = self._intake.importer(about, received.name)
+            await self._alone(received.name, received.sha256, found.name, about.company_id, sheet)
+        return self._told(await self._intake.add(received, about))
+
+    async def _alone(self, name: str, sha256: str, type: str, company_id: str | None, sheet: str | None) -> None:
+        """Raise DuplicateImport where the same file waits or runs; of two that ask in the same instant neither may see
+        the other."""
+        for status in (ImportStatus.QUEUED, ImportStatus.RUNNING):  # in this order: meanwhile one may begin to run
+            page = await self._app.store.imports(
+                type=type, company_id=company_id, status=status, limit=_REPEATS_LOOKED_AT
+            )
+            for each in page.imports:
+                options = loads(each.options)
+                same = (each.sha256, each.company_id, options.get("sheet")) == (sha256, company_id, sheet)
+                if same and not options.get("dryRun"):
+                    raise DuplicateImport(f"{name} is being imported already, as {each.id}", existing_import_id=each.id)
 
     def _own(self, about: About) -> About:
         """What is imported for one company may not name another."""

@@ -118,7 +118,8 @@ class Upload:
             else:
                 received, texts = await self._form(stack, boundary)
             async with asyncio.timeout(self._settings.http_request_seconds):
-                return await self._caller.desk.arrivals.received(received, self._about(texts))
+                by_hand = self._family is None  # the form of a page
+                return await self._caller.desk.arrivals.received(received, self._about(texts), by_hand=by_hand)
 
     async def _raw(self, stack: AsyncExitStack) -> Received:
         if self._asked.filename is None:

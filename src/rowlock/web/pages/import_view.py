@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -203,11 +202,9 @@ class Actions:
     import_now: bool
 
 
-def actions(found: Shape, now: datetime, kept_days: float) -> Actions:
-    """What makes sense: to go on only where the file is not to blame, to import what a dry run found good."""
+def actions(found: Shape, kept: bool) -> Actions:
+    """What makes sense while its file is kept: to go on where that is not to blame, to import what a check found."""
     code = (found["errorJson"] or {}).get("code", "")
-    ended = instant(found["finishedAt"])
-    kept = ended is not None and now - ended < timedelta(days=kept_days)
     stopped = found["status"] == "CANCELLED" or (found["status"] == "FAILED" and may_go_on(code))
     rows, result = found["summary"], found["resultJson"] or {}
     fine = found["status"] == "SUCCEEDED" and found["dryRun"] and not result.get("wouldFail")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -85,6 +84,8 @@ async def upload(request: Request, caller: Operator) -> Response:
         added = await sent.taken()
         return back(request, f"/imports/{added['id']}")
     except DuplicateImport as error:
+        if sent.texts.get("force") == "true":
+            return _under_way(request, error)
         wrong, status = told(error.code, str(error)), 409
         existing = await _existing(caller, error.existing_import_id)
     except UnknownImportType as error:
@@ -100,6 +101,12 @@ async def upload(request: Request, caller: Operator) -> Response:
     return await _page(
         request, caller, wrong=wrong, existing=existing, chosen=sent.texts.get("type", ""), answer=status
     )
+
+
+def _under_way(request: Request, error: DuplicateImport) -> Response:
+    """To the import that a second click would have repeated."""
+    said = "The same file is being imported already: this is how far it is. It was not taken a second time."
+    return back(request, f"/imports/{error.existing_import_id}", said)
 
 
 async def _existing(caller: Caller, import_id: str) -> Shape | None:
@@ -150,7 +157,7 @@ async def _page(
         hint=hint,
         wrong=wrong,
         existing=existing,
-        whose=await _names(request),
+        whose=await _names(request, company),
         csv_bytes_max=settings.import_csv_bytes_max,
         xlsx_bytes_max=settings.import_xlsx_bytes_max,
     )
@@ -161,14 +168,14 @@ def _query(path: str, asked: Mapping[str, str | None]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-async def _names(request: Request) -> dict[str, str]:
-    """Who brought a file: the names of tokens by their ids."""
+async def _names(request: Request, company: str | None) -> dict[str, str]:
+    """Who brought a file: the names of tokens by their ids; a company is told those of its own only."""
     store = rowlock(request).store
 
     async def look() -> dict[str, str]:
-        return {token.id: token.name for token in await store.tokens()}
+        return {token.id: token.name for token in await store.tokens() if company in (None, token.company_id)}
 
-    return await shared(request).get("names of tokens", look, _NAMES_SECONDS)
+    return await shared(request).get(("names of tokens", company), look, _NAMES_SECONDS)
 
 
 # -- one import ------------------------------------------------------------------------------------
@@ -194,7 +201,7 @@ async def import_page(
             lambda: desk.import_error_rows(import_id, after_row=after, limit=_ERROR_ROWS),
             _FRESH_SECONDS,
         )
-    app = rowlock(request)
+    kept = await look.get(("kept", *key), lambda: desk.import_kept(import_id), _FRESH_SECONDS)
     every = {"all": True, "bad": False}.get(columns)
     here = f"/imports/{found['id']}"
     return page(
@@ -209,7 +216,7 @@ async def import_page(
         parts_of_rows=view.parts(found),
         read_as=view.read_as(found["metaJson"]),
         failure=view.failure(found),
-        actions=view.actions(found, datetime.now(UTC), app.settings.keep_import_file_days),
+        actions=view.actions(found, kept),
         groups=tables.groups(found),
         sheet=rows and tables.sheet(rows, every_column=every),
         called=await _called(caller, found["type"]),
@@ -221,8 +228,8 @@ async def import_page(
         if rows and rows["nextRow"]
         else "",
         first_errors=_query(here, {"columns": columns}) if after else "",
-        kept_max=app.settings.import_errors_max,
-        whose=await _names(request),
+        kept_max=rowlock(request).settings.import_errors_max,
+        whose=await _names(request, caller.token.company_id),
     )
 
 
@@ -239,6 +246,8 @@ async def import_again(request: Request, caller: Operator, import_id: ImportId) 
     try:
         added = await caller.desk.import_again(import_id, user_id=caller.token.id, force=force)
     except DuplicateImport as error:
+        if force:
+            return _under_way(request, error)
         return back(request, _query(f"/imports/{import_id}", {"before": error.existing_import_id}))
     except (FileRefused, ImportNotResumable) as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
@@ -252,9 +261,8 @@ async def resume(request: Request, caller: Operator, import_id: ImportId) -> Res
     except ImportNotResumable as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
     done = found["completedChunks"]
-    return back(
-        request, f"/imports/{import_id}", f"It goes on where it stopped, {count(done)} chunks were done already."
-    )
+    already = f", {count(done)} {'chunk was' if done == 1 else 'chunks were'} done already" if done else ""
+    return back(request, f"/imports/{import_id}", f"It goes on where it stopped{already}.")
 
 
 @router.post("/imports/{import_id}/cancel")

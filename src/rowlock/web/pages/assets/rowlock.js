@@ -166,6 +166,29 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(); } });
 
+// -- posting once ---------------------------------------------------------------------------------
+// Whoever clicks twice means it once: what was posted from here is not posted again until an answer is here.
+
+const ANSWER_MS = 20_000; // then it may have been stopped, which nobody tells
+const posted = new Map();
+
+addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.getAttribute("method") !== "post") return;
+  // By what it says, not by its element: that may have been swapped meanwhile.
+  const what = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form, event.submitter))}`;
+  if (Date.now() - (posted.get(what) ?? 0) < ANSWER_MS) event.preventDefault();
+  else posted.set(what, Date.now());
+});
+
+// The answer may be quicker than the second click, which then meets a button of the new page.
+addEventListener("click", (event) => {
+  const button = event.target.closest?.("button");
+  if (event.detail > 1 && button?.type === "submit" && button.form?.getAttribute("method") === "post") event.preventDefault();
+}, true);
+
+addEventListener("pageshow", () => posted.clear());
+
 // -- uploads (imports page) -----------------------------------------------------------------------
 // The form works without all this. Here: what the server says of a file before it is sent, and how far it is.
 
@@ -264,6 +287,7 @@ function uploads(form) {
   kind.addEventListener("change", () => { chosenByHand = Boolean(kind.value); hint.textContent = ""; show(); });
   form.addEventListener("submit", send);
   form.querySelector("#stop-sending").addEventListener("click", () => request?.abort());
+  addEventListener("pageshow", (event) => { if (event.persisted && request) over(); }); // they came back to the form
   addEventListener("beforeunload", (event) => { if (request && request.readyState < 4) event.preventDefault(); });
 
   // A file that is dropped beside the box would otherwise take the place of the page.
