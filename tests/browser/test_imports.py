@@ -9,6 +9,7 @@ from playwright.async_api import Page, expect
 from browser import sheets
 from browser.conftest import Visit
 from browser.house import House
+from browser.scene import upload
 
 PRESS = {"check": "Check first", "import": "Import now"}
 
@@ -23,6 +24,13 @@ async def ends(page: Page, words: str) -> None:
     """The page of the import comes by itself, and ends so."""
     await expect(page).to_have_url(re.compile("/imports/[0-9a-f-]{36}$"))
     await expect(page.locator(".verdict")).to_contain_text(words)
+
+
+def posted(page: Page) -> list[str]:
+    """The addresses to which the page posts from here on."""
+    found: list[str] = []
+    page.on("request", lambda request: found.append(request.url) if request.method == "POST" else None)
+    return found
 
 
 async def bad_cells(page: Page) -> dict[str, str]:
@@ -111,6 +119,82 @@ async def test_the_same_file_twice_is_told_and_imported_only_on_purpose(house: H
     await page.get_by_role("button", name="Import it again").click()
     await ends(page, "All 2 rows were there already.")
     assert page.url != first
+
+
+async def test_enter_in_a_field_checks_and_never_imports_again(house: House, visit: Visit) -> None:
+    visitor = await visit(house, "operator", "/imports")
+    visitor.expects("status of 409")
+    page = visitor.page
+    file = sheets.csv(sheets.good(2, "enter.example"))
+    await send(page, file)
+    await ends(page, "All 2 rows were imported.")
+    await visitor.go("/imports")
+    await send(page, file)
+    await expect(page.get_by_role("button", name="Import it again")).to_be_visible()
+    await page.get_by_text("More choices").click()
+    await page.get_by_label("Sheet of the workbook").focus()
+    await page.keyboard.press("Enter")
+    await ends(page, "nothing has changed yet")
+
+
+async def test_who_presses_twice_imports_once(house: House, visit: Visit) -> None:
+    rows = sheets.good(2, "double.example")
+    await upload(house, rows, force="false")
+    check = await upload(house, rows, name="customers-double.csv", dryRun="true")
+    page = (await visit(house, "operator", f"/imports/{check}")).page
+    await page.get_by_role("button", name="Import all rows now").click()
+    again = page.get_by_role("button", name="Import it again")
+    taken = await again.evaluate(
+        """button => {
+            const about = {submitter: button, bubbles: true, cancelable: true};
+            const goes = () => button.form.dispatchEvent(new SubmitEvent("submit", about));
+            const first = [goes(), goes()];
+            dispatchEvent(new PageTransitionEvent("pageshow"));
+            return [...first, goes(), dispatchEvent(new PageTransitionEvent("pageshow"))];
+        }"""
+    )
+    assert taken == [True, False, True, True]
+    posts = posted(page)
+    await again.dblclick()
+    await ends(page, "All 2 rows were there already.")
+    assert len(posts) == 1
+
+
+async def test_a_double_click_posts_once_even_if_the_answer_is_in_between(house: House, visit: Visit) -> None:
+    (job_id,) = await house.dead(reason="clicked twice")
+    page = (await visit(house, "operator", f"/jobs/{job_id}")).page
+    posts = posted(page)
+    button = page.get_by_role("button", name="Retry")
+    box = await button.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    await page.mouse.move(x, y)
+    await page.mouse.down(click_count=2)  # as the second click comes to a page that has just been made
+    await page.mouse.up(click_count=2)
+    await page.mouse.click(x, y)
+    await expect(page.get_by_role("status").filter(has_text="queued again")).to_be_visible()
+    assert len(posts) == 1
+
+
+async def test_what_was_posted_may_be_posted_again_after_the_answer(house: House, visit: Visit) -> None:
+    (job_id,) = await house.dead(reason="retried twice")
+    page = (await visit(house, "operator", f"/jobs/{job_id}")).page
+    for _ in range(2):
+        await expect(page.locator("#now .status")).to_have_text("failed")
+        await page.get_by_role("button", name="Retry").click()
+        await expect(page.get_by_role("status").filter(has_text="queued again")).to_be_visible()
+    await house.reaches(job_id, "failed")
+
+
+async def test_an_address_in_a_cell_is_not_broken_while_there_is_room(house: House, visit: Visit) -> None:
+    long = "bartholomew.featherstonehaugh@example.org"
+    wrong = await upload(house, [(long, "B", "Germany", "1")])
+    page = (await visit(house, "viewer", f"/imports/{wrong}", viewport={"width": 1280, "height": 800})).page
+    cell = page.locator("#errors .cell").filter(has_text=long)
+    assert await cell.evaluate("each => Math.round(each.getBoundingClientRect().height / 1.5 / 13.5)") == 1
+    await page.set_viewport_size({"width": 390, "height": 800})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await cell.evaluate("each => each.getBoundingClientRect().right <= innerWidth")
 
 
 async def test_a_file_that_cannot_be_used_is_refused_with_what_to_do(house: House, visit: Visit) -> None:

@@ -40,6 +40,7 @@ async def test_a_viewer_sees_everything_and_no_buttons(any_house: House, visit: 
     running = await any_house.enqueue("demo.sleep", {"seconds": 600})
     delayed = await any_house.enqueue("healthPing", delaySeconds=3_600)
     bad = await upload(any_house, sheets.bad(3, "viewer.example"), dryRun="true")
+    loaded = await upload(any_house, sheets.bad(3, "viewer.example"))
     await any_house.reaches(running, "processing")
     visitor = await visit(any_house, "viewer")
     page = visitor.page
@@ -47,7 +48,14 @@ async def test_a_viewer_sees_everything_and_no_buttons(any_house: House, visit: 
         await visitor.go(path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert await actions(page) == ["Sign out"], path
-    for path in (f"/imports/{bad}", "/sync", "/sync/crm", "/dead?type=invoice.send&reason=for+viewers"):
+    for path in (
+        f"/imports/{bad}",
+        f"/imports/{bad}?before={loaded}",
+        f"/imports/{loaded}?before={bad}",
+        "/sync",
+        "/sync/crm",
+        "/dead?type=invoice.send&reason=for+viewers",
+    ):
         await visitor.go(path)
         assert await actions(page) == ["Sign out"], path
     visitor.expects(REFUSED)
