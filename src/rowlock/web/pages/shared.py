@@ -13,7 +13,7 @@ from starlette.requests import Request
 T = TypeVar("T")
 
 SECONDS = 1.5
-_KEPT_MAX = 256
+_KEPT_MAX = 64
 
 
 class Shared:
@@ -24,11 +24,13 @@ class Shared:
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]], seconds: float = SECONDS) -> T:
         """What `ask` says, or said for the same key within so many seconds; the key must name who may see it."""
+        self._drop_old()
         found = self._kept.get(key)
-        if found is None or _over(found):
+        if found is None:
             task = asyncio.ensure_future(_dated(ask))
             self._kept[key] = task, seconds
-            self._kept.move_to_end(key)
+            later = asyncio.get_running_loop().call_later
+            task.add_done_callback(lambda _: later(seconds, self._drop_old))  # also where nobody asks any more
             if len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
         else:
@@ -40,6 +42,11 @@ class Shared:
         """Whoever has changed something sees it at once."""
         self._kept.clear()
 
+    def _drop_old(self) -> None:
+        """An answer may hold a payload of a megabyte: it is kept for as long as it is shared, and no longer."""
+        for key in [key for key, found in self._kept.items() if _over(found)]:
+            del self._kept[key]
+
 
 async def _dated(ask: Callable[[], Awaitable[T]]) -> tuple[T, float]:
     return await ask(), time.monotonic()
@@ -49,7 +56,7 @@ def _over(found: tuple[asyncio.Task[Any], float]) -> bool:
     task, seconds = found
     if not task.done():
         return False
-    return task.cancelled() or task.exception() is not None or time.monotonic() - task.result()[1] > seconds
+    return task.cancelled() or task.exception() is not None or time.monotonic() - task.result()[1] >= seconds
 
 
 def shared(request: Request) -> Shared:
