@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import html
+import random
 import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 
 from rowlock import FakeClock, Job
+from rowlock.desk import Desk
 from rowlock.storage.access import Role
 from rowlock.web.pages import charts, words
 from rowlock.web.pages.overview import SECONDS as SHARED_SECONDS
@@ -81,6 +84,31 @@ async def test_what_is_wrong_is_said_first(make_site: MakeSite) -> None:
     assert "2 attempts failed in the last hour" in seen
     assert 'href="/dead?queue=default"' in seen
     assert "Queue mail is paused" in seen
+
+
+async def test_failures_count_by_queue_as_they_do_for_the_alert(make_site: MakeSite) -> None:
+    """The threshold is that of one queue: a few failures on each of many are no spike."""
+    site = await make_site(spike_threshold=2)
+    for queue in ("one", "other"):
+        await site.enqueue("doomed", queue=queue)
+    await site.app.work("one", "other", drain=True)
+    assert "attempts failed" not in text(await site.get("/"))
+    await site.enqueue("doomed", queue="one")
+    await site.app.work("one", drain=True)
+    await asyncio.sleep(SHARED_SECONDS + 0.1)
+    wrong = part(await site.get("/"), "wrong")
+    assert "2 attempts failed in the last hour" in wrong
+    assert 'href="/dead?queue=one"' in wrong
+    assert "other" not in wrong
+
+
+async def test_the_lag_of_now_is_that_of_now(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last note may be from long ago, or none may have been taken since."""
+    busy(monkeypatch, 3, lag_now=None)
+    assert "none now" in text(await site.get("/"))
+    busy(monkeypatch, 3, lag_now=7_500)
+    await asyncio.sleep(SHARED_SECONDS + 0.1)
+    assert "2 h 5 min now" in text(await site.get("/"))
 
 
 async def test_workers_are_shown_with_what_they_do_now(site: Site) -> None:
@@ -240,10 +268,85 @@ async def test_all_of_the_page_weighs_little(site: Site) -> None:
         await site.enqueue("ping", queue=f"queue-{number}")
     await site.dead(3)
     answer = await site.get("/")
+    assert await weight(site, answer) < WEIGHT_MAX
+
+
+def busy(monkeypatch: pytest.MonkeyPatch, many: int, lag_now: float | None = 83.4) -> None:
+    """So many of everything, and all of them at work: in each minute something ends, fails and waits."""
+    dice, at = random.Random(16), "2026-11-16T13:21:32.120Z"
+    names = [f"customer-mails-{number:03}" for number in range(many)]
+    standing = {"paused": False, "ready": 12_345, "delayed": 1_234, "processing": 123, "oldestReadySeconds": lag_now}
+    doing = {"type": "customers.send_mail", "startedAt": at, "progress": 40, "message": "page 4 of 10, then the rest"}
+    run = {"startedAt": at, "enqueuedAt": at, "status": "failed", "jobId": str(uuid4()), "error": "TimeoutError: late"}
+
+    def minutes() -> dict[str, Any]:
+        ends = {
+            name: [dice.randrange(1, 2_000) for _ in range(61)] for name in ("succeeded", "failed", "failedAttempts")
+        }
+        return ends | {"lagSeconds": [dice.uniform(1, 3_600) for _ in range(61)]}
+
+    told: dict[str, Any] = {
+        "standing": {
+            "jobs": {"queued": 9, "processing": 9, "succeeded": 9_999_999, "failed": 99, "cancelled": 9},
+            "queues": [standing | {"name": name} for name in names],
+            "warnings": [f"queue {name} is paused (12,345 jobs are ready)" for name in names],
+        },
+        "history": {"queues": {name: minutes() for name in names}},
+        "doing": {
+            "workers": [
+                {"name": f"worker-{name}", "queues": names[:3], "startedAt": at, "seenAt": at, "alive": True}
+                | {"jobs": [doing | {"id": str(uuid4())} for _ in range(10)]}
+                for name in names
+            ]
+        },
+        "schedules": {
+            "schedules": [
+                {
+                    "name": f"nightly-{name}",
+                    "paused": False,
+                    "jobType": "customers.send_mail",
+                    "spec": "*/15 3-7 * * 1-5",
+                }
+                | {"lastRun": run, "nextAt": at}
+                for name in names
+            ]
+        },
+        "totals": {"queues": {name: {"failed": 4_321} for name in names}},
+    }
+    for name, shape in told.items():
+        monkeypatch.setattr(Desk, name, _says(shape))
+
+
+def _says(shape: dict[str, Any]) -> Callable[..., Any]:
+    async def said(desk: Desk, *args: Any) -> dict[str, Any]:
+        return shape
+
+    return said
+
+
+async def weight(site: Site, answer: httpx.Response) -> int:
+    """With the stylesheet, the module and the icon, of which nothing is cached yet."""
     assets = re.findall(r"\"(/assets/[^\"]+)\"", answer.text)
     assert len(assets) == 3
-    weight = len(answer.content) + sum([len((await site.get(each, None)).content) for each in assets])
-    assert weight < WEIGHT_MAX, weight
+    return len(answer.content) + sum([len((await site.get(each, None)).content) for each in assets])
+
+
+async def test_the_page_weighs_little_however_much_is_going_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(monkeypatch, 150)
+    answer = await site.get("/")
+    weighed = await weight(site, answer)
+    assert weighed < WEIGHT_MAX
+    assert part(answer, "queues").count('<th scope="row">') == 20
+    assert "130 more queues have less to show." in text(answer)
+    assert part(answer, "workers").count("<article") == 6
+    assert part(answer, "schedules").count("<article") == 8
+    assert answer.text.count('href="/?all=1"') == 3
+    every = await site.get("/?all=1")
+    assert part(every, "queues").count('<th scope="row">') == 100
+    assert "50 more queues have less to show." in text(every)
+    assert part(every, "workers").count("<article") == 50
+    assert part(every, "schedules").count("<article") == 100
+    assert "all=1" not in every.text
 
 
 async def test_an_answer_is_shared_while_it_is_fresh_and_errors_are_not_kept() -> None:
@@ -266,7 +369,25 @@ async def test_an_answer_is_shared_while_it_is_fresh_and_errors_are_not_kept() -
     assert await shared.get("a", ask) == 4
     for number in range(1_000):
         await shared.get(number, ask)
-    assert len(shared._kept) <= 256
+    assert len(shared._kept) <= 64
+
+
+async def test_an_answer_that_is_old_is_not_kept() -> None:
+    """It may be as large as a payload: whoever asks next drops it, and it goes where nobody asks."""
+    shared = Shared()
+
+    async def ask() -> str:
+        return "said"
+
+    for number in range(20):
+        await shared.get(number, ask, 0)
+    assert len(shared._kept) <= 1, "whoever asks next drops what is old"
+    await shared.get("slow", ask, 60)
+    await shared.get("quick", ask, 0.01)
+    async with asyncio.timeout(5):
+        while "quick" in shared._kept:
+            await asyncio.sleep(0.01)
+    assert list(shared._kept) == ["slow"]
 
 
 async def test_one_who_leaves_does_not_take_the_answer_from_others() -> None:
@@ -330,6 +451,30 @@ def test_where_nobody_looked_the_line_has_a_gap() -> None:
 )
 def test_numbers_and_times_are_said_as_people_do(say: Callable[[Any], str], given: Any, said: str) -> None:
     assert say(given) == said
+
+
+def test_a_chart_is_short() -> None:
+    """Twenty queues have two each."""
+    dice = random.Random(16)
+    done, failed = ([dice.randrange(1, 9_999) for _ in range(60)] for _ in range(2))
+    assert len(charts.bars(done, [0] * 60, "")) < 600
+    assert len(charts.bars(done, failed, "")) < 900
+    assert len(charts.line([float(value) for value in done], "", filled=False)) < 500
+    assert len(charts.bars([7] * 60, [0] * 60, "")) < 180
+
+
+def test_a_chart_shows_what_there_was() -> None:
+    made = charts.bars([1, 1, 0, 2], [0, 1, 0, 0], "")
+    assert re.findall(r'class="(\w+)" d="([^"]*)"', made) == [
+        ("done", "M0 40v-19h1v-19h1v38h1v-38h1V40z"),
+        ("failed", "M0 40h1v-19h1v19h2V40z"),
+    ]
+    made = charts.line([0.0, 2.0, 2.0, 2.0, 1.0], "")
+    assert re.findall(r'class="(\w+)" d="([^"]*)"', made) == [
+        ("area", "M0 40v0l1-38h2l1 19V40z"),
+        ("line", "M0 40l1-38h2l1 19"),
+    ]
+    assert charts.coarser([1, 2, 3, None, 4, 2, None, None, None, 7], max) == [3, 4, None, 7]
 
 
 async def test_a_moment_that_comes_is_said_so(clock: FakeClock) -> None:

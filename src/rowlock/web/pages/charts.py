@@ -1,16 +1,18 @@
 """Charts: SVG from numbers. Pure functions; colours come from the stylesheet, words from whoever calls.
 
-A bar or a point per minute, in a box that stretches to its place: what is written beside it is HTML, not SVG.
+A step or a point per minute, in a box that stretches to its place: what is written beside it is HTML, not SVG.
+A page has many, so they are short: whole numbers, each from where the one before ended, and a level stretch is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+from typing import Any
 
 from markupsafe import Markup
 
 _HEIGHT = 40
-_STEP = 4  # of which 3 are the bar
 _SVG = Markup(
     '<svg class="chart" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" aria-label="{label}">'
     "{shapes}</svg>"
@@ -19,48 +21,58 @@ _PATH = Markup('<path class="{kind}" d="{shape}"/>')
 
 
 def bars(done: Sequence[int], failed: Sequence[int], label: str) -> Markup:
-    """What was done in each minute, and on top of it what failed."""
-    top = max((d + f for d, f in zip(done, failed, strict=True)), default=0) or 1
-    below, above = [], []
-    for at, (d, f) in enumerate(zip(done, failed, strict=True)):
-        low, high = _scaled(d, top), _scaled(d + f, top)
-        if f and high - low < 1:  # a failure is seen, however many were done
-            low, high = max(0.0, high - 2), max(high, 2.0)
-        if low:
-            below.append(_bar(at, 0, low))
-        if high > low and f:
-            above.append(_bar(at, low, high))
-    shapes = [("done", "".join(below)), ("failed", "".join(above))]
-    return _svg(len(done), shapes, label)
+    """How much ended in each minute, and in front of it how much of that had failed."""
+    ended = [d + f for d, f in zip(done, failed, strict=True)]
+    top = max(ended, default=0) or 1
+    # A failure is seen, however many were done.
+    wrong = [max(_scaled(f, top), 2) if f else 0 for f in failed]
+    right = [max(_scaled(e, top), w) for e, w in zip(ended, wrong, strict=True)]
+    return _svg(len(done), [("done", _steps(right)), ("failed", _steps(wrong))], label)
 
 
-def line(values: Sequence[float | None], label: str) -> Markup:
+def line(values: Sequence[float | None], label: str, *, filled: bool = True) -> Markup:
     """How something went up and down; where nobody looked there is a gap."""
     top = max((value for value in values if value is not None), default=0.0) or 1.0
-    area, stroke, run = [], [], list[tuple[float, float]]()
-    for at, value in enumerate([*values, None]):
-        if value is not None:
-            run.append((at * _STEP + _STEP / 2, _HEIGHT - _scaled(value, top)))
-            continue
-        if run:
-            if len(run) == 1:
-                run.append((run[0][0] + _STEP / 2, run[0][1]))
-            path = "L".join(f"{x:g} {y:g}" for x, y in run)
-            stroke.append(f"M{path}")
-            area.append(f"M{run[0][0]:g} {_HEIGHT}L{path}V{_HEIGHT}Z")
-        run = []
-    return _svg(len(values), [("area", "".join(area)), ("line", "".join(stroke))], label)
+    area, stroke, at = "", "", 0
+    for known, run in groupby(values, key=lambda value: value is not None):
+        heights = [_scaled(value or 0, top) for value in run]
+        if known:
+            path = _slopes(heights)
+            stroke += f"M{at} {_HEIGHT - heights[0]}{path}"
+            area += f"M{at} {_HEIGHT}v{-heights[0]}{path}V{_HEIGHT}z"
+        at += len(heights)
+    return _svg(len(values) - 1, [("area", area if filled else ""), ("line", stroke)], label)
 
 
-def _svg(count: int, shapes: Sequence[tuple[str, str]], label: str) -> Markup:
+def coarser(values: Sequence[Any], together: Callable[[list[Any]], Any]) -> list[Any]:
+    """Three minutes as one, for a chart so small that no eye tells them apart; None where none of them is known."""
+    threes = ([value for value in values[at : at + 3] if value is not None] for at in range(0, len(values), 3))
+    return [together(three) if three else None for three in threes]
+
+
+def _svg(width: int, shapes: Sequence[tuple[str, str]], label: str) -> Markup:
     paths = Markup("").join(_PATH.format(kind=kind, shape=shape) for kind, shape in shapes if shape)
-    return _SVG.format(width=max(1, count) * _STEP, height=_HEIGHT, label=label, shapes=paths)
+    return _SVG.format(width=max(1, width), height=_HEIGHT, label=label, shapes=paths)
 
 
-def _bar(at: int, low: float, high: float) -> str:
-    return f"M{at * _STEP} {_HEIGHT - low:g}v{low - high:g}h3v{high - low:g}z"
+def _steps(heights: Sequence[int]) -> str:
+    """Up or down to each of these heights, and a step aside there: what lies below."""
+    shape, before = f"M0 {_HEIGHT}", 0
+    for height, run in groupby(heights):
+        shape += (f"v{before - height}" if height != before else "") + f"h{len(list(run))}"
+        before = height
+    return f"{shape}V{_HEIGHT}z" if any(heights) else ""
 
 
-def _scaled(value: float, top: float) -> float:
-    """Its height, by tenths; what is more than nothing is seen."""
-    return 0.0 if value <= 0 else max(1.0, round(value / top * (_HEIGHT - 2), 1))
+def _slopes(heights: Sequence[int]) -> str:
+    """From the first of these heights to each of the others, a step aside every time."""
+    shape = "" if heights[1:] else "h.5"
+    for moved, run in groupby((before - after for before, after in pairwise(heights)), key=bool):
+        falls = list(run)
+        shape += "l" + " ".join(f"1 {fall}".replace(" -", "-") for fall in falls) if moved else f"h{len(falls)}"
+    return shape
+
+
+def _scaled(value: float, top: float) -> int:
+    """Its height; what is more than nothing is seen."""
+    return 0 if value <= 0 else max(1, round(value / top * (_HEIGHT - 2)))

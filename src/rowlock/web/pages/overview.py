@@ -20,10 +20,12 @@ from rowlock.web.pages.paint import back, page, rowlock
 from rowlock.web.pages.shared import shared
 
 SECONDS = 2.0  # as often as one open page asks again at most: many of them cost no more than it
-QUEUES_MAX = 100  # how many are shown: those where most is waiting or wrong
-WORKERS_MAX = 50
-WORKER_JOBS_MAX = 6
-SCHEDULES_MAX = 100
+MINUTES = 61  # the one that is under way and sixty before it: the hour by which the watch counts failures, too
+# How many are shown at first, and how many to whoever asks for all: those where most is going on or wrong.
+QUEUES_FEW, QUEUES_MAX = 20, 100
+WORKERS_FEW, WORKERS_MAX = 6, 50
+WORKER_JOBS_FEW, WORKER_JOBS_MAX = 2, 6
+SCHEDULES_FEW, SCHEDULES_MAX = 8, 100
 IMPORTS_MAX = 5
 
 router = APIRouter()
@@ -34,6 +36,7 @@ async def overview(request: Request, caller: Viewer) -> Response:
     if caller.token.company_id is not None:
         return await _own(request, caller)
     app = rowlock(request)
+    every = request.query_params.get("all") == "1"
     seen = await shared(request).get("overview", lambda: _seen(caller.desk), SECONDS)
     types = sorted(declared.name for declared in app.registry if declared.name != IMPORT_JOB)
     return page(
@@ -42,10 +45,14 @@ async def overview(request: Request, caller: Viewer) -> Response:
         "overview.html",
         live="/api/v1/events",
         **seen,
-        spike=seen["failed_attempts"] >= app.settings.spike_threshold,
+        **_part(seen, "queues", QUEUES_MAX if every else QUEUES_FEW),
+        **_part(seen, "workers", WORKERS_MAX if every else WORKERS_FEW),
+        **_part(seen, "schedules", SCHEDULES_MAX if every else SCHEDULES_FEW),
+        every=every,
+        spikes=[each for each in seen["failing"] if each[1] >= app.settings.spike_threshold],
         first_type="healthPing" if "healthPing" in types else next(iter(types), None),
         imports_some=bool(app.importers),
-        worker_jobs_max=WORKER_JOBS_MAX,
+        worker_jobs_max=WORKER_JOBS_MAX if every else WORKER_JOBS_FEW,
     )
 
 
@@ -95,67 +102,102 @@ async def run_schedule(request: Request, caller: FleetOperator, name: str) -> Re
 
 
 async def _seen(desk: Desk) -> dict[str, Any]:
-    """All of it, once for all who look."""
+    """All of it, once for all who look; of each kind what matters most comes first."""
     standing, history, doing, schedules, totals = await asyncio.gather(
-        desk.standing(), desk.history(), desk.doing(), desk.schedules(), desk.totals()
+        desk.standing(), desk.history(MINUTES), desk.doing(), desk.schedules(), desk.totals()
     )
-    queues = [_queue(queue, history["queues"].get(queue["name"]), totals["queues"]) for queue in standing["queues"]]
-    failing = Counter({name: sum(queue["failedAttempts"]) for name, queue in history["queues"].items()})
-    shown = sorted(queues, key=_importance, reverse=True)[:QUEUES_MAX]
-    workers = sorted(doing["workers"], key=lambda w: (not w["alive"], -len(w["jobs"]), w["name"]))
+    hours: dict[str, Shape] = history["queues"]
+    queues = [_queue(queue, hours.get(queue["name"]), totals["queues"]) for queue in standing["queues"]]
+    queues.sort(key=_importance, reverse=True)
+    failing = Counter({name: sum(hour["failedAttempts"]) for name, hour in hours.items()})
     return {
         "jobs": standing["jobs"],
         "waiting": {state: sum(queue[state] for queue in queues) for state in ("ready", "delayed", "processing")},
+        "lag_now": max((queue["oldestReadySeconds"] or 0 for queue in queues), default=0),
         "warnings": standing["warnings"],
-        "failed_attempts": failing.total(),
-        "failing": [name for name, count in failing.most_common(3) if count],
-        "queues": sorted(shown, key=lambda queue: queue["name"]),
-        "queues_left_out": len(queues) - len(shown),
-        "hour": _hour(list(history["queues"].values())),
-        "workers": workers[:WORKERS_MAX],
-        "workers_left_out": max(0, len(workers) - WORKERS_MAX),
-        "workers_alive": sum(worker["alive"] for worker in workers),
-        "schedules": schedules["schedules"][:SCHEDULES_MAX],
-        "schedules_left_out": max(0, len(schedules["schedules"]) - SCHEDULES_MAX),
+        "failing": failing.most_common(),
+        "found": {
+            "queues": [_sparks(queue, hours.get(queue["name"])) for queue in queues[:QUEUES_MAX]],
+            "workers": sorted(doing["workers"], key=lambda w: (not w["alive"], -len(w["jobs"]), w["name"])),
+            "schedules": sorted(schedules["schedules"], key=_urgency),
+        },
+        "counted": {"queues": len(queues)},
+        "hour": _hour(list(hours.values())),
+        "workers_alive": sum(worker["alive"] for worker in doing["workers"]),
     }
 
 
-def _queue(queue: Shape, history: Shape | None, totals: dict[str, Shape]) -> Shape:
-    """A queue with what became of its jobs, and its charts."""
-    name, told = queue["name"], queue | {"failed": totals.get(queue["name"], {}).get("failed", 0)}
-    if history is None:
-        return told | {"done_hour": 0, "failed_hour": 0, "lag_most": None, "done_chart": None, "lag_chart": None}
-    return told | _charted(history, f"Queue {name}")
+def _part(seen: Shape, kind: str, most: int) -> Shape:
+    """So many of a kind, by name so that they stay in their places, and how many are left out."""
+    found = seen["found"][kind]
+    shown = found[:most]
+    if kind != "workers":  # who works is on top
+        shown = sorted(shown, key=lambda each: str(each["name"]))
+    return {kind: shown, f"{kind}_left_out": seen["counted"].get(kind, len(found)) - len(shown)}
 
 
-def _charted(history: Shape, whose: str) -> Shape:
-    """The last hour of one queue, or of all: in sum, and as charts."""
-    done, failed, lags = history["succeeded"], history["failed"], history["lagSeconds"]
-    known = [lag for lag in lags if lag is not None]
-    most, peak = max(known, default=None), max(map(sum, zip(done, failed, strict=True)), default=0)
-    told = f"{whose}, last hour: {sum(done):,} done, {sum(failed):,} failed for good, at most {peak:,} in a minute"
-    waited = f"{whose}, last hour: the oldest waiting job had waited {words.seconds(most)} at most"
-    return {
+def _queue(queue: Shape, hour: Shape | None, totals: dict[str, Shape]) -> Shape:
+    """A queue with what became of its jobs."""
+    done, failed, lags = (hour["succeeded"], hour["failed"], hour["lagSeconds"]) if hour else ([], [], [])
+    return queue | {
+        "failed": totals.get(queue["name"], {}).get("failed", 0),
         "done_hour": sum(done),
         "failed_hour": sum(failed),
-        "peak": peak,
-        "lag_most": most,
-        "lag_now": known[-1] if known else None,
-        "done_chart": charts.bars(done, failed, told) if peak else None,
-        "lag_chart": charts.line(lags, waited) if most else None,
+        "lag_most": max((lag for lag in lags if lag is not None), default=None),
     }
+
+
+def _sparks(queue: Shape, hour: Shape | None) -> Shape:
+    """A queue with its charts, which are small."""
+    done_chart, lag_chart, whose = None, None, f"Queue {queue['name']}"
+    if hour and (queue["done_hour"] or queue["failed_hour"]):
+        done, failed = (charts.coarser(hour[name], sum) for name in ("succeeded", "failed"))
+        done_chart = charts.bars(done, failed, f"{whose}, last hour: {_ended(hour)}")
+    if hour and queue["lag_most"]:
+        lags = charts.coarser(hour["lagSeconds"], max)
+        lag_chart = charts.line(lags, f"{whose}, last hour: {_waited(queue['lag_most'])}", filled=False)
+    return queue | {"done_chart": done_chart, "lag_chart": lag_chart}
 
 
 def _hour(queues: Sequence[Shape]) -> Shape:
-    """The last hour of all queues together: sums, and the longest lag."""
-    columns = {name: zip(*(queue[name] for queue in queues), strict=True) for name in ("succeeded", "failed")}
-    lags = zip(*(queue["lagSeconds"] for queue in queues), strict=True)
-    added = {
-        **{name: [sum(minute) for minute in minutes] for name, minutes in columns.items()},
-        "lagSeconds": [max((lag for lag in minute if lag is not None), default=None) for minute in lags],
+    """The last hour of all queues together: sums, the longest lag, and charts."""
+    done, failed = (
+        [sum(minute) for minute in zip(*(q[name] for q in queues), strict=True)] for name in ("succeeded", "failed")
+    )
+    known = (
+        [lag for lag in minute if lag is not None] for minute in zip(*(q["lagSeconds"] for q in queues), strict=True)
+    )
+    lags = [max(minute, default=None) for minute in known]
+    most = max((lag for lag in lags if lag is not None), default=None)
+    added = {"succeeded": done, "failed": failed}
+    return {
+        "done_hour": sum(done),
+        "failed_hour": sum(failed),
+        "peak": _peak(added),
+        "lag_most": most,
+        "done_chart": charts.bars(done, failed, f"All queues, last hour: {_ended(added)}") if _peak(added) else None,
+        "lag_chart": charts.line(lags, f"All queues, last hour: {_waited(most)}") if most else None,
     }
-    return _charted(added, "All queues")
+
+
+def _ended(hour: Shape) -> str:
+    done, failed = sum(hour["succeeded"]), sum(hour["failed"])
+    return f"{done:,} done, {failed:,} failed for good, at most {_peak(hour):,} in a minute"
+
+
+def _waited(most: float | None) -> str:
+    return f"the oldest waiting job had waited {words.seconds(most)} at most"
+
+
+def _peak(hour: Shape) -> int:
+    return max(map(sum, zip(hour["succeeded"], hour["failed"], strict=True)), default=0)
 
 
 def _importance(queue: Shape) -> tuple[Any, ...]:
     return queue["paused"], queue["ready"] + queue["processing"] + queue["failed"], queue["done_hour"], queue["delayed"]
+
+
+def _urgency(schedule: Shape) -> tuple[Any, ...]:
+    """Those first whose last run went wrong, then those that run next."""
+    last = schedule["lastRun"]
+    return not (last and last["error"]), schedule["paused"], schedule["nextAt"] or "", schedule["name"]
