@@ -120,7 +120,12 @@ async def test_only_the_newest_are_looked_at(store: Store, company_id: str | Non
 
 async def test_a_job_without_an_error_has_an_empty_reason(store: Store) -> None:
     job_id = await put_and_end(store, Outcome.FAILED)
-    assert [(group.reason, group.sample_id) for group in await groups(store)] == [("", job_id)]
+    await dead(store, "something else")
+    assert {group.sample_id: group.reason for group in await groups(store)}[job_id] == ""
+    for where in (JobFilter(Status.FAILED, reason=""), JobFilter(Status.FAILED, reason="", ids=[job_id])):
+        assert await listed(store, where) == [job_id]
+        assert await store.count(where, 10) == 1
+    assert await store.discard(JobFilter(Status.FAILED, reason=""), 10) == [job_id]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=range(len(ERRORS)))

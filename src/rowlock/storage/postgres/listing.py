@@ -13,7 +13,8 @@ from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 # Ids are UUIDv7: their order is time's.
 _NEWEST = "SELECT id FROM (\n{}\n) matching {} ORDER BY id DESC LIMIT $5"
 _COUNT = "SELECT count(*) FROM (SELECT FROM (\n{}\n) matching {} LIMIT $5) counted"
-_REASON = r"left(split_part(split_part({}.error, E'\n', 1), ' (attempt ', 1), 200) = ${}"  # overview.reason_of
+# As overview.reason_of says.
+_REASON = r"left(split_part(split_part(coalesce({}.error, ''), E'\n', 1), ' (attempt ', 1), 200) = ${}"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
