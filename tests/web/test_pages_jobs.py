@@ -14,6 +14,8 @@ from starlette.routing import Mount
 
 from rowlock import Backoff, Job, Permanent, Rowlock
 from rowlock.clock import StoreClock
+from rowlock.desk import Desk
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.access import Role
 from rowlock.web import asgi
 from rowlock.web.pages.narrow import narrowed
@@ -291,6 +293,66 @@ async def test_who_was_too_late_is_told_how_it_stands(site: Site) -> None:
         told = await after(site, await post(site, f"/jobs/{job['id']}/{verb}"))
         assert "Nothing was changed: " in told.text
         assert "succeeded" in told.part("now")
+
+
+@pytest.mark.parametrize("verb", ["retry", "cancel", "run-now"])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("it is gone for a moment"), StoreError("column 7 of postgres://user:hunter2@db is odd")]
+)
+async def test_what_the_store_did_not_say_is_not_said_for_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, verb: str, error: StoreError
+) -> None:
+    job = await site.enqueue()
+
+    async def breaks(desk: Desk, job_id: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(Desk, verb.replace("-", "_"), breaks)
+    answer = await post(site, f"/jobs/{job['id']}/{verb}")
+    assert answer.status_code == 503
+    assert "Nothing was changed" not in answer.text
+    assert "hunter2" not in answer.text
+    assert "text/html" in answer.headers["content-type"]
+
+
+async def test_a_job_is_looked_at_once_for_all_who_may_see_the_same(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.add_token("acme", Role.VIEWER, "acme")
+    (dead,) = await site.dead(payload={"password": "open sesame"})
+    asked = list[str]()
+    whole, past = Desk.job, Desk.timeline
+
+    async def job(desk: Desk, job_id: str, *, raw: bool = False) -> Any:
+        asked.append("raw" if raw else "job")
+        return await whole(desk, job_id, raw=raw)
+
+    async def timeline(desk: Desk, job_id: str, *, stacks: bool = True) -> Any:
+        asked.append("stacks" if stacks else "timeline")
+        return await past(desk, job_id, stacks=stacks)
+
+    monkeypatch.setattr(Desk, "job", job)
+    monkeypatch.setattr(Desk, "timeline", timeline)
+    path = f"/jobs/{dead}"
+    assert "Traceback" in (await paper(site, path)).text
+    for _ in range(3):
+        assert "Traceback" not in (await paper(site, path, "viewer")).text
+    assert "open sesame" in (await paper(site, f"{path}?raw=1")).text
+    assert "open sesame" not in (await paper(site, path)).text
+    assert sorted(asked) == ["job", "raw", "stacks", "timeline"]
+    await paper(site, path, "acme", status=404)
+
+
+async def test_one_process_that_died_is_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (dead,) = await site.dead()
+    whole, deaths = Desk.job, iter((1, 2))
+
+    async def job(desk: Desk, job_id: str, *, raw: bool = False) -> Any:
+        return await whole(desk, job_id) | {"deaths": next(deaths)}
+
+    monkeypatch.setattr(Desk, "job", job)
+    assert "; 1 process died with it" in (await paper(site, f"/jobs/{dead}")).text
+    assert "; 2 processes died with it" in (await paper(site, f"/jobs/{dead}?raw=1")).text
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel", "run-now"])

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from rowlock.errors import JobNotFound, RowlockError
+from rowlock.errors import DuplicateJob, JobIsOver, JobNotFound, JobNotRetryable, JobNotWaiting
 from rowlock.ids import is_uuid
 from rowlock.imports.importer import IMPORT_JOB
 from rowlock.shapes import Shape
@@ -37,6 +37,7 @@ _EVENTS = {  # of a timeline; {} is the attempt
     "succeeded": "{} succeeded",
     "cancelled": "Cancelled",
 }
+_TOO_LATE = (JobNotRetryable, JobIsOver, JobNotWaiting, DuplicateJob)  # nothing was changed
 _KEYS = ("status", "type", "queue", "companyId", "since", "until")
 
 
@@ -79,7 +80,7 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
     raw = request.query_params.get("raw") == "1"
     if raw and not caller.token.role.covers(Role.ADMIN):
         raise Problem("forbidden", f"payloads with their secrets need the role admin; yours is {caller.token.role}")
-    found, now = await caller.desk.job(job_id, raw=raw), datetime.now(UTC)
+    found, now = await _job(request, caller, job_id, raw), datetime.now(UTC)
     names = await _worker_names(request, caller)
     integration = await _integration(caller, found["type"])
     return page(
@@ -94,7 +95,7 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
         first_line=first_line,
         seconds=seconds_of(found),
         can=can(found, now),
-        past=await caller.desk.timeline(job_id, stacks=caller.token.role.covers(Role.ADMIN)),
+        past=await _timeline(request, caller, job_id),
         hindered=await _hindered(request, caller, found, integration, now),
         import_id=_import_id(found),
         schedules=await _schedules(request, caller, found["type"]),
@@ -123,9 +124,7 @@ async def _done(request: Request, job_id: str, doing: Any, told: str | None) -> 
     """Back to the job, with what came of it; that somebody else was faster is no fault, but is said."""
     try:
         job = await doing
-    except JobNotFound:
-        raise
-    except RowlockError as error:
+    except _TOO_LATE as error:
         return back(request, f"/jobs/{job_id}", f"Nothing was changed: {error}.", "bad")
     if told is None:
         stopped = job["status"] == "cancelled"
@@ -183,6 +182,19 @@ async def _queue_names(request: Request, caller: Caller) -> list[str]:
 
 
 # -- what belongs to a job -------------------------------------------------------------------------
+
+
+async def _job(request: Request, caller: Caller, job_id: str, raw: bool) -> Shape:
+    """The job, one look for all; with its secrets only for whoever asked for them, and not kept."""
+    if raw:
+        return await caller.desk.job(job_id, raw=True)
+    return await shared(request).get(("job", caller.token.company_id, job_id), lambda: caller.desk.job(job_id))
+
+
+async def _timeline(request: Request, caller: Caller, job_id: str) -> Shape:
+    stacks = caller.token.role.covers(Role.ADMIN)
+    key = ("timeline", caller.token.company_id, stacks, job_id)
+    return await shared(request).get(key, lambda: caller.desk.timeline(job_id, stacks=stacks))
 
 
 async def _hindered(
