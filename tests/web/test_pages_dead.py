@@ -103,6 +103,55 @@ async def test_a_long_group_goes_on_page_by_page(site: Site) -> None:
     assert "55 jobs failed" in older.text
 
 
+async def test_a_group_is_looked_at_once_for_all_who_ask(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await dead(site, "no paper")
+    asked = list[str]()
+    for name in ("jobs", "count_dead", "dead_groups"):
+        monkeypatch.setattr(Desk, name, noted(asked, name))
+    for _ in range(3):
+        await paper(site, "/dead?type=says&reason=no+paper")
+    assert sorted(asked) == ["count_dead", "dead_groups", "jobs"]
+    await paper(site, "/dead?type=says&reason=no+ink")
+    await site.add_token("acme", Role.VIEWER, "acme")
+    assert "None is left" in (await paper(site, "/dead?type=says&reason=no+paper", "acme")).text
+
+
+def noted(asked: list[str], name: str) -> Any:
+    """The question of this name, which is noted each time that it is asked."""
+    ask = getattr(Desk, name)
+
+    async def asks(desk: Desk, *given: Any, **more: Any) -> Any:
+        asked.append(name)
+        return await ask(desk, *given, **more)
+
+    return asks
+
+
+async def test_a_large_group_is_counted_only_so_far(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await dead(site, *["no paper"] * 4)
+    monkeypatch.setattr("rowlock.web.pages.dead.COUNTED_MAX", 3)
+    page = await paper(site, "/dead?type=says&reason=no+paper", "operator")
+    assert "3+ jobs failed for this reason." in page.text
+    sure = await paper(site, page.links["Discard all 3+…"], "operator")
+    assert "4 dead jobs match." in sure.text
+
+
+async def test_a_reason_that_was_cut_within_a_secret_leads_to_its_jobs(site: Site) -> None:
+    words = f"{'x' * 185} password="
+    (job_id,) = await dead(site, f"{words}hunter2 was wrong")
+    page = await paper(site, "/dead", "operator")
+    assert f"{words}[REDACTED]" in page.text
+    group = await paper(site, page.links["See it: says"], "operator")
+    assert f"{words}[REDACTED] 1 job failed for this reason." in group.part("group")
+    assert "What to do" in group.part("group")
+    for path in (page.links["Retry… says"], group.links["Discard it…"]):
+        sure = await paper(site, path, "operator")
+        assert "1 dead job matches." in sure.text
+        assert f"{words}[REDACTED]" in sure.text
+    await press(site, sure, "Discard it")
+    assert await status(site, job_id) == "gone"
+
+
 # -- retry and discard -----------------------------------------------------------------------------
 
 
@@ -180,23 +229,81 @@ async def test_one_is_discarded_after_a_second_look(site: Site) -> None:
     assert await status(site, job_id) == "gone"
 
 
-async def test_what_died_since_it_was_counted_is_not_discarded_unseen(site: Site) -> None:
+@pytest.mark.parametrize(("verb", "done"), [("Discard", "gone"), ("Retry", "queued")])
+async def test_what_died_since_it_was_counted_is_left(site: Site, verb: str, done: str) -> None:
     (seen,) = await dead(site, "no paper")
+    sure = await paper(site, f"/dead/{verb.lower()}?type=says", "operator")
+    first, second = await dead(site, "no ink", "no paper")
+    told = await press(site, sure, f"{verb} it")
+    words = "removed for good" if verb == "Discard" else "queued again"
+    assert f"1 job is {words}. 2 more have died since; they are still here." in told.text
+    assert [await status(site, job_id) for job_id in (seen, first, second)] == [done, "failed", "failed"]
+
+
+async def test_another_that_died_instead_of_one_that_was_shown_is_left(site: Site) -> None:
+    (seen, retried) = await dead(site, "no paper", "no paper")
     sure = await paper(site, "/dead/discard?type=says", "operator")
+    await site.post(f"/api/v1/queue/{retried}/retry")  # by somebody else, and it dies once more
     (unseen,) = await dead(site, "no ink")
-    form = sure.form("Discard it")
-    again = Paper(await post(site, form.action, **dict(form.fields)))
-    assert again.status == 409
-    assert "1 more died since the number was shown. Nothing was discarded yet." in again.text
-    assert [await status(site, job_id) for job_id in (seen, unseen)] == ["failed", "failed"]
-    assert "2 jobs are removed for good." in (await press(site, again, "Discard 2 jobs")).text
+    told = await press(site, sure, "Discard 2 jobs")
+    assert "1 job is removed for good. 2 more have died since; they are still here." in told.text
+    assert [await status(site, job_id) for job_id in (seen, retried, unseen)] == ["gone", "failed", "failed"]
+
+
+async def test_what_dies_between_the_rounds_is_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    early = (await site.enqueue("says", payload={"reason": "no paper"}, queue="later"))["id"]  # an old id dies last
+    seen = await dead(site, *["no paper"] * 3)
+    monkeypatch.setattr(bulk, "ROUND", 2)
+    monkeypatch.setattr(bulk, "ROUNDS_SECONDS", -1.0)
+    told = await press(site, await paper(site, "/dead/discard?type=says", "operator"), "Discard 3 jobs")
+    await site.app.work("later", drain=True)
+    (late,) = await dead(site, "no paper")
+    assert "2 are removed so far; 1 is left." in told.text
+    told = await press(site, told, "Discard the rest")
+    assert "3 jobs are removed for good. 2 more have died since; they are still here." in told.text
+    assert {await status(site, job_id) for job_id in seen} == {"gone"}
+    assert [await status(site, job_id) for job_id in (early, late)] == ["failed", "failed"]
+
+
+async def test_the_rest_is_counted_without_what_died_since(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await dead(site, *["no paper"] * 3)
+    monkeypatch.setattr(bulk, "ROUND", 2)
+    monkeypatch.setattr(bulk, "ROUNDS_SECONDS", -1.0)
+    sure = await paper(site, "/dead/retry?type=says", "operator")
+    form = sure.form("Retry 3 jobs")
+    answer = await post(site, form.action, **dict(form.fields))
+    await dead(site, "no ink")  # and the two that were queued again
+    rest = await after(site, answer)
+    assert "2 are queued again so far; 1 is left." in rest.text
+
+
+@pytest.mark.parametrize("given", [{}, {"seenAt": ""}, {"seenAt": "yesterday"}])
+async def test_nothing_is_done_before_it_was_said_how_many(site: Site, given: dict[str, str]) -> None:
+    ids = await dead(site, "no paper", "no paper")
+    for verb in ("Retry", "Discard"):
+        sure = Paper(await post(site, f"/dead/{verb.lower()}", type="says", **given))
+        assert f"{verb} 2 jobs" in sure.buttons
+        assert [await status(site, job_id) for job_id in ids] == ["failed", "failed"]
+
+
+async def test_a_dry_run_leaves_out_what_died_too_late(site: Site) -> None:
+    (seen,) = await dead(site, "no paper")
+    desk = Desk(site.app)
+    at = (await desk.count_dead())["at"]
+    await dead(site, "no ink")
+    for ask in (desk.retry_dead, desk.discard_dead):
+        assert (await ask(dry_run=True))["matched"] == 2
+        assert (await ask(dry_run=True, died_before=at))["matched"] == 1
+    done = await desk.discard_dead(died_before=at)
+    assert (done["matched"], done["discarded"]) == (1, 1)
+    assert await status(site, seen) == "gone"
 
 
 async def test_nothing_to_do_is_said(site: Site) -> None:
     sure = await paper(site, "/dead/retry?type=nobody", "operator")
     assert "Nothing matches any more." in sure.text
     assert sure.buttons == ["Sign out"]
-    told = await after(site, await post(site, "/dead/retry", type="nobody"))
+    told = await after(site, await post(site, "/dead/retry", type="nobody", seenAt="2026-01-02T03:04:05Z"))
     assert "0 jobs are queued again." in told.text
 
 
@@ -226,10 +333,26 @@ async def test_what_takes_too_long_says_how_far_it_is_and_goes_on(site: Site, mo
     told = await press(site, await paper(site, "/dead/discard?type=says", "operator"), "Discard 5 jobs")
     assert "2 are removed so far; 3 are left." in told.text
     told = await press(site, told, "Discard the rest")
-    assert "4 are removed so far; 1 are left." in told.text
+    assert "4 are removed so far; 1 is left." in told.text
     told = await press(site, told, "Discard the rest")
     assert "5 jobs are removed for good." in told.text
     assert {await status(site, job_id) for job_id in ids} == {"gone"}
+
+
+async def test_one_is_not_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await site.enqueue("ledger")
+    await dead(site, "no paper", "no paper")  # newer than the ledger's
+    (old,) = [job["id"] for job in (await site.get("/api/v1/queue?type=ledger")).json()["jobs"]]
+    await site.enqueue("ledger")
+    monkeypatch.setattr(bulk, "ROUND", 1)
+    monkeypatch.setattr(bulk, "ROUNDS_SECONDS", -1.0)
+    sure = await paper(site, "/dead/retry?all=1", "operator")
+    told = await press(site, sure, "Retry 3 jobs")
+    assert "1 is queued again so far; 2 are left." in told.text
+    told = await paper(site, f"/dead/retry?all=1&done=1&kept=1&cursor={old}", "operator")
+    assert "1 is queued again so far; 1 is left. 1 stays here: another job has its unique key now." in told.text
+    told = await paper(site, f"/dead/retry?all=1&done=2&kept=2&cursor={old}", "operator")
+    assert "2 stay here: another job has their unique key now." in told.text
 
 
 async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

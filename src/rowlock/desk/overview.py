@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from rowlock.desk.jobs import Jobs
@@ -50,13 +49,12 @@ class Overview(Jobs):
     ) -> Shape:
         """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}.
 
-        The reason is the first line of the error. Only the newest failed jobs are looked at, `lookedAt` of them;
-        `complete` is false where there are more.
+        The reason is the first line of the error as it is kept, without secrets: jobs are found by it. Only the newest
+        failed jobs are looked at, `lookedAt` of them; `complete` is false where there are more.
         """
         where = self._where(Status.FAILED, type, queue, company_id)
         found = await self._app.store.dead_groups(where, GROUPED_MAX, GROUPS_MAX + 1)
         others = other_sides(self._app)
-        told = [replace(group, reason=self._app.redact.text(group.reason)) for group in found.groups[:GROUPS_MAX]]
         groups = [
             {
                 "type": group.type,
@@ -67,7 +65,7 @@ class Overview(Jobs):
                 "sampleId": group.sample_id,
                 "guidance": about_group(group.type, group.reason, others.get(group.type)),
             }
-            for group in told
+            for group in found.groups[:GROUPS_MAX]
         ]
         return {
             "groups": groups,

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from rowlock.desk.jobs import Jobs
 from rowlock.errors import BadCursor, JobNotFound
 from rowlock.shapes import Shape, failure_shape
-from rowlock.storage.records import JobFilter, JobId, Status
+from rowlock.storage.records import JobFilter, JobId, JobRecord, Status
 from rowlock.storage.reliability import FailureFilter
 
 MATCHED_MAX = 1_000_000  # how far matching jobs are counted
 _BATCH = 100  # whole records are read for their ids: few at a time, they may be large
 _BULK_SECONDS = 20.0  # then the caller goes on with the next call
+_DATED_MAX = 1_000  # how many of the newest are looked at for those that died too late
 
 
 class _Batch(NamedTuple):
     ids: list[JobId]
     cursor: str | None
+    late: int = 0  # how many are not among these ids: they died too late
 
 
 class Records(Jobs):
@@ -36,14 +39,18 @@ class Records(Jobs):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
+        died_before: datetime | None = None,
     ) -> Shape:
-        """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more."""
+        """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more.
+
+        Those that died after `died_before`, by the store's time, are left as they are.
+        """
         where = self._where(Status.FAILED, type, queue, company_id, ids, reason)
         if dry_run:
-            return await self._dry(where, {"retried": 0, "conflicts": []})
+            return await self._dry(where, died_before, {"retried": 0, "conflicts": []})
         done, retried, conflicts = _Batch([], cursor), 0, list[JobId]()
         matched = 0
-        async for done in self._batches(where, limit, cursor):
+        async for done in self._batches(where, limit, cursor, died_before):
             told = await self._app.store.retry(JobFilter(Status.FAILED, ids=done.ids), len(done.ids))
             matched, retried = matched + len(done.ids), retried + len(told.retried)
             conflicts += told.conflicts
@@ -66,16 +73,36 @@ class Records(Jobs):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
+        died_before: datetime | None = None,
     ) -> Shape:
-        """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more."""
+        """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more.
+
+        Those that died after `died_before`, by the store's time, are left as they are.
+        """
         where = self._where(Status.FAILED, type, queue, company_id, ids, reason)
         if dry_run:
-            return await self._dry(where, {"discarded": 0})
+            return await self._dry(where, died_before, {"discarded": 0})
         done, matched, discarded = _Batch([], cursor), 0, 0
-        async for done in self._batches(where, limit, cursor):
+        async for done in self._batches(where, limit, cursor, died_before):
             matched += len(done.ids)
             discarded += len(await self._app.store.discard(JobFilter(Status.FAILED, ids=done.ids), len(done.ids)))
         return {"dryRun": False, "matched": matched, "discarded": discarded, "nextCursor": done.cursor}
+
+    async def count_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        reason: str | None = None,
+        died_before: datetime | None = None,
+        at_most: int = MATCHED_MAX,
+    ) -> Shape:
+        """How many failed jobs match, counted so far at most, and the store's time just before: {matched, at}."""
+        where = self._where(Status.FAILED, type, queue, company_id, ids, reason)
+        now = await self._app.store.now()
+        return {"matched": await self._count(where, died_before, at_most), "at": now}
 
     async def failures(
         self,
@@ -111,17 +138,34 @@ class Records(Jobs):
         await self.retry(job_id)
         return {"failureId": failure_id, "jobId": job_id}
 
-    async def _dry(self, where: JobFilter, nothing: Shape) -> Shape:
-        matched = await self._app.store.count(where, MATCHED_MAX)
+    async def _dry(self, where: JobFilter, died_before: datetime | None, nothing: Shape) -> Shape:
+        matched = await self._count(where, died_before, MATCHED_MAX)
         return {"dryRun": True, "matched": matched, **nothing, "nextCursor": None}
 
-    async def _batches(self, where: JobFilter, limit: int, cursor: str | None) -> AsyncIterator[_Batch]:
+    async def _count(self, where: JobFilter, died_before: datetime | None, at_most: int) -> int:
+        """How many match; what died too late is left out where it is among the newest, as it is most often."""
+        matched = await self._app.store.count(where, at_most)
+        if died_before is None or not matched:
+            return matched
+        late = 0
+        async for batch in self._batches(where, _DATED_MAX, None, died_before):
+            late += batch.late
+        return max(0, matched - late)
+
+    async def _batches(
+        self, where: JobFilter, limit: int, cursor: str | None, died_before: datetime | None
+    ) -> AsyncIterator[_Batch]:
         """The ids of up to `limit` jobs that match, some at a time, each time with where to go on; not for too long."""
         until = time.monotonic() + _BULK_SECONDS
         while limit > 0 and time.monotonic() < until:
             page = await self._page(where, min(_BATCH, limit), cursor)
             cursor = page.next_cursor
-            yield _Batch([job.id for job in page.jobs], cursor)
+            ids = [job.id for job in page.jobs if died_before is None or _died_at(job) <= died_before]
+            yield _Batch(ids, cursor, len(page.jobs) - len(ids))
             limit -= len(page.jobs)
             if cursor is None:
                 return
+
+
+def _died_at(job: JobRecord) -> datetime:
+    return job.finished_at or job.updated_at

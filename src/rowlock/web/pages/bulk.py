@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from rowlock.errors import RowlockError
 from rowlock.shapes import Shape
 from rowlock.web.models import DeadGiven
+from rowlock.web.pages.narrow import moment_of
 from rowlock.web.pages.session import own_path
 from rowlock.web.problem import Problem, problem_of
 
@@ -31,7 +33,7 @@ class Chosen:
 
     asked: Mapping[str, Any]  # in the desk's words
     said: Mapping[str, str]  # in the words of addresses and forms
-    seen: int = 0  # how many there were when they were shown
+    seen_at: datetime | None = None  # when it was shown how many there are, by the store's time
     done: int = 0
     kept: int = 0  # conflicts
     cursor: str | None = None
@@ -42,10 +44,11 @@ class Chosen:
         found: list[str] = self.asked.get("ids") or []
         return found
 
-    def words(self) -> list[tuple[str, str]]:
+    def words(self, redacted: Callable[[str], str]) -> list[tuple[str, str]]:
         """The filter, for people."""
         names = {"type": "Type", "queue": "Queue", "companyId": "Company", "reason": "Reason"}
-        return [(names[key], value) for key, value in self.said.items() if key in names]
+        said = {key: redacted(value) if key == "reason" else value for key, value in self.said.items()}
+        return [(names[key], value) for key, value in said.items() if key in names]
 
 
 def chosen(given: Mapping[str, str]) -> Chosen:
@@ -66,9 +69,10 @@ def chosen(given: Mapping[str, str]) -> Chosen:
         told = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
         raise Problem("validation_failed", told.removeprefix(": ")) from None
     asked = checked.model_dump(exclude={"all", "dry_run", "limit", "cursor"}, exclude_none=True)
-    numbers = {key: _number(given.get(key)) for key in ("seen", "done", "kept")}
+    numbers = {key: _number(given.get(key)) for key in ("done", "kept")}
     came_from = own_path(given["from"]) if given.get("from") else ""
-    return Chosen(asked, said, cursor=checked.cursor, came_from=came_from, **numbers)
+    seen_at = moment_of(given.get("seenAt", ""))
+    return Chosen(asked, said, seen_at, cursor=checked.cursor, came_from=came_from, **numbers)
 
 
 def _number(text: str | None) -> int:
@@ -84,7 +88,7 @@ class Outcome:
     cursor: str | None = None  # where to go on; None: there is nothing more
     broken: str | None = None  # why it ended before it was done
 
-    def told(self, verb: Verb, done_before: int = 0, kept_before: int = 0) -> str:
+    def told(self, verb: Verb, done_before: int = 0, kept_before: int = 0, since: int = 0) -> str:
         """For people, in whole sentences."""
         done, kept = self.done + done_before, len(self.conflicts) + kept_before
         jobs = "1 job is" if done == 1 else f"{done:,} jobs are"
@@ -95,16 +99,23 @@ class Outcome:
                 f"{'its' if kept == 1 else 'their'} unique key now"
             )
             text += f" ({', '.join(self.conflicts[:_NAMED_MAX])}{', …' if kept > _NAMED_MAX else ''})."
+        if since:
+            text += (
+                f" {since:,} more {'has died since; it is' if since == 1 else 'have died since; they are'} still here."
+            )
         return text if self.broken is None else f"{text} Then it broke off: {self.broken}. The others are still here."
 
 
 async def rounds(ask: Ask, verb: Verb, which: Chosen) -> Outcome:
-    """Do it, some at a time; what breaks off says how far it came."""
+    """Do it, some at a time; what breaks off says how far it came.
+
+    What died since they were shown has been seen by nobody: it is left, in every round.
+    """
     until = time.monotonic() + ROUNDS_SECONDS
     outcome = Outcome(cursor=which.cursor)
     while True:
         try:
-            told = await ask(**which.asked, limit=ROUND, cursor=outcome.cursor)
+            told = await ask(**which.asked, limit=ROUND, cursor=outcome.cursor, died_before=which.seen_at)
         except RowlockError as error:
             if not outcome.done:
                 raise

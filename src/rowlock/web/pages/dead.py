@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rowlock.errors import RowlockError
 from rowlock.shapes import Shape
 from rowlock.web.guard import Caller, Operator, Viewer
 from rowlock.web.pages.bulk import Ask, Chosen, Verb, chosen, rounds
 from rowlock.web.pages.narrow import Narrowed, cursor_of, narrowed, tidied
-from rowlock.web.pages.paint import back, fields, page
+from rowlock.web.pages.paint import back, fields, page, rowlock
 from rowlock.web.pages.session import own_path
 from rowlock.web.pages.shared import shared
 from rowlock.web.pages.standing import says, short
@@ -21,6 +22,7 @@ from rowlock.web.pages.standing import says, short
 router = APIRouter()
 
 SHOWN = 50
+COUNTED_MAX = 10_000  # how far a group is counted at every look
 
 
 @router.get("/dead")
@@ -38,6 +40,7 @@ async def dead(request: Request, caller: Viewer) -> Response:
         where=where,
         live=f"/api/v1/events?type={quote(where.said['type'])}" if "type" in where.said else "/api/v1/events",
         live_on="job",
+        redacted=rowlock(request).redact.text,
         **(await _jobs(request, caller, where) if listed else await _groups(request, caller, where)),
     )
 
@@ -63,13 +66,17 @@ async def _grouped(request: Request, caller: Caller, where: Narrowed) -> Shape:
 
 async def _jobs(request: Request, caller: Caller, where: Narrowed) -> Shape:
     cursor = cursor_of(request.query_params)
-    found = await caller.desk.jobs(status="failed", **where.asked, limit=SHOWN, cursor=cursor)
-    told = await caller.desk.retry_dead(**where.asked, dry_run=True)
+    desk, asked, who = caller.desk, where.asked, (caller.token.company_id, *where.asked.items())
+    found = await shared(request).get(
+        ("dead jobs", *who, cursor), lambda: desk.jobs(status="failed", **asked, limit=SHOWN, cursor=cursor)
+    )
+    told = await shared(request).get(("dead count", *who), lambda: desk.count_dead(**asked, at_most=COUNTED_MAX + 1))
     groups = (await _grouped(request, caller, where))["groups"]
     return {
         "group": next((group for group in groups if group["reason"] == where.said["reason"]), None),
         "rows": [{"job": job, "short": short(job["id"]), "says": says(job)} for job in found["jobs"]],
         "total": told["matched"],
+        "counted_max": COUNTED_MAX,
         "cursor": cursor,
         "next_cursor": found["nextCursor"],
     }
@@ -107,41 +114,49 @@ async def _ask(request: Request, caller: Caller, verb: Verb) -> Response:
     return await _sure(request, caller, verb, chosen({**query, **({"ids": ids} if ids else {})}))
 
 
-async def _sure(request: Request, caller: Caller, verb: Verb, which: Chosen, grown: int = 0) -> Response:
-    matched = (await _verb(caller, verb)(**which.asked, dry_run=True))["matched"]
+async def _sure(request: Request, caller: Caller, verb: Verb, which: Chosen) -> Response:
+    seen_at = which.seen_at if which.cursor is not None else None  # what goes on is about those that were shown first
+    told = await caller.desk.count_dead(**which.asked, died_before=seen_at)
     return page(
         request,
         caller,
         "sure.html",
-        status=409 if grown else 200,
         verb=verb,
         which=which,
-        matched=matched,
-        grown=grown,
-        one=await caller.desk.job(which.ids[0]) if len(which.ids) == 1 and matched else None,
+        words=which.words(rowlock(request).redact.text),
+        matched=told["matched"],
+        seen_at=(seen_at or told["at"]).isoformat(),
+        one=await caller.desk.job(which.ids[0]) if len(which.ids) == 1 and told["matched"] else None,
     )
 
 
 async def _act(request: Request, caller: Caller, verb: Verb) -> Response:
     """Do it for those that were shown, and say what came of it: never less than was done, never more."""
     which = chosen({key: str(value) for key, value in fields(request).items()})
-    ask = _verb(caller, verb)
-    if verb == "discard" and which.cursor is None:
-        # What died since the number was shown has been seen by nobody: it is not thrown away with the others.
-        matched = (await ask(**which.asked, dry_run=True))["matched"]
-        if matched > which.seen:
-            return await _sure(request, caller, verb, which, grown=matched - which.seen)
-    outcome = await rounds(ask, verb, which)
+    if which.seen_at is None:
+        return await _sure(request, caller, verb, which)
+    outcome = await rounds(_verb(caller, verb), verb, which)
     if outcome.cursor is not None and outcome.broken is None:
         left = {
             "cursor": outcome.cursor,
             "done": which.done + outcome.done,
             "kept": which.kept + len(outcome.conflicts),
+            "seenAt": which.seen_at.isoformat(),
             **({"from": which.came_from} if which.came_from else {}),
         }
         return back(request, f"/dead/{verb}?{urlencode({**which.said, **left})}")
-    told = outcome.told(verb, which.done, which.kept)
+    since = 0 if outcome.broken else await _since(caller, which, which.kept + len(outcome.conflicts))
+    told = outcome.told(verb, which.done, which.kept, since)
     return back(request, _after(which), told, "bad" if outcome.broken or outcome.conflicts else "good")
+
+
+async def _since(caller: Caller, which: Chosen, kept: int) -> int:
+    """How many have died since: of those that were shown, only the kept ones are still there."""
+    try:
+        matched: int = (await caller.desk.count_dead(**which.asked))["matched"]
+    except RowlockError:  # what was done is done, and is what matters here
+        return 0
+    return max(0, matched - kept)
 
 
 def _verb(caller: Caller, verb: Verb) -> Ask:

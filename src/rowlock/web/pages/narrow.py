@@ -39,12 +39,12 @@ class Narrowed:
         words: dict[str, Any] = {"company_id" if key == "companyId" else key: value for key, value in self.said.items()}
         for key in _TIMES:
             if key in words:
-                words[key] = _moment(words[key])
+                words[key] = moment_of(words[key])
         return words
 
     def local(self, key: str) -> str:
         """A time, for a field of a form."""
-        moment = _moment(self.said.get(key, ""))
+        moment = moment_of(self.said.get(key, ""))
         return "" if moment is None else spelled(moment)
 
     def link(self, path: str, **others: str | None) -> str:
@@ -100,7 +100,7 @@ def _fault(key: str, value: str) -> str | None:
     if key == "status":
         return None if value in STATUSES else f"No status is called “{value}”; there are {', '.join(STATUSES)}."
     if key in _TIMES:
-        return None if _moment(value) else f"{_TIMES[key]} is not a time; write it like 2030-01-31T08:00 (UTC)."
+        return None if moment_of(value) else f"{_TIMES[key]} is not a time; write it like 2030-01-31T08:00 (UTC)."
     if key == "reason":
         fits = len(value) <= _REASON_LENGTH_MAX and "\x00" not in value
         return None if fits else "The reason is longer than any that is kept."
@@ -111,7 +111,7 @@ def _fault(key: str, value: str) -> str | None:
     return None
 
 
-def _moment(text: str) -> datetime | None:
+def moment_of(text: str) -> datetime | None:
     """A time in ISO 8601; without an offset it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
