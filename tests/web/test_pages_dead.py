@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -105,6 +106,9 @@ async def test_a_long_group_goes_on_page_by_page(site: Site) -> None:
 
 async def test_a_group_is_looked_at_once_for_all_who_ask(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await dead(site, "no paper")
+    monkeypatch.setattr(
+        "rowlock.web.pages.shared.time", SimpleNamespace(monotonic=lambda: 0.0)
+    )  # on a slow machine too
     asked = list[str]()
     for name in ("jobs", "count_dead", "dead_groups"):
         monkeypatch.setattr(Desk, name, noted(asked, name))
