@@ -193,9 +193,9 @@ async def test_a_long_notice_fits_into_its_cookie(site: Site) -> None:
     assert f"Queue {name} is paused: nothing of it starts" in page.text
     here = SimpleNamespace(state=SimpleNamespace(shared=Shared()))
     request = Request({"type": "http", "headers": [], "app": here, "root_path": ""})
-    answer = back(request, "/", "😀" * 499 + "é", "bad")
-    assert len(answer.headers["set-cookie"]) < 4_000
-    said = unquote(answer.headers["set-cookie"].partition("=")[2].partition(";")[0].removeprefix("bad."))
+    said_back = back(request, "/", "😀" * 499 + "é", "bad")
+    assert len(said_back.headers["set-cookie"]) < 4_000
+    said = unquote(said_back.headers["set-cookie"].partition("=")[2].partition(";")[0].removeprefix("bad."))
     assert said == "😀" * len(said), "no character is cut in two"
     assert len(said) >= 250
 
