@@ -18,6 +18,7 @@ _AGAIN_SECONDS = 1.0  # after a store error
 _FOLD_SECONDS = 15.0
 _FOLD_BATCH = 10_000
 _LAG_SECONDS = 55.0  # noted once a minute by whoever comes first: often enough that none is left out
+_LAG_AFTER_SECONDS = 2.0  # a start has enough to do
 _WATCH_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 _BEATS_TO_WAIT = 2  # after an outage, before anything is rescued
@@ -49,7 +50,7 @@ class Keeper:
             asyncio.create_task(self._every(settings.rescue_ms / 1000, self.rescue)),
             asyncio.create_task(self._every(settings.prune_minutes * 60, self.prune)),
             asyncio.create_task(self._every(_FOLD_SECONDS, self.fold)),
-            asyncio.create_task(self._every(_LAG_SECONDS, self.note_lags)),
+            asyncio.create_task(self._every(_LAG_SECONDS, self.note_lags, after=_LAG_AFTER_SECONDS)),
             asyncio.create_task(self._every(_WATCH_SECONDS, self._failures.check)),
             asyncio.create_task(self._every(MEASURE_SECONDS, self.tell_measures)),
         ]
@@ -63,7 +64,9 @@ class Keeper:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
 
-    async def _every(self, seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[object]], after: float = 0.0) -> None:
+        if after:
+            await asyncio.sleep(after)
         while True:
             try:
                 await chore()
