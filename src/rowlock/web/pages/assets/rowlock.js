@@ -200,7 +200,7 @@ function uploads(form) {
   const hint = form.querySelector("#hint");
   const page = (text) => new DOMParser().parseFromString(text, "text/html");
   const mega = (bytes) => (bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
-  let request = null, chosenByHand = false;
+  let request = null, chosenByHand = false, looks = 0;
 
   /** What the server says about the file, in place of what it said before. */
   function answer(fresh) {
@@ -210,14 +210,15 @@ function uploads(form) {
   }
 
   async function look() {
+    const mine = ++looks; // what is said of a file counts no more when another is chosen, or this one was sent
     answer(page(""));
     const file = field.files[0];
     drop.classList.toggle("has", Boolean(file));
     if (!file) return;
     const asked = new URLSearchParams({ file: file.name, size: file.size });
     const said = await fetch(`${form.action}?${asked}`, { headers: { accept: "text/html", "x-rowlock-live": "1" } });
-    if (!said.ok || field.files[0] !== file) return;
     const fresh = page(await said.text());
+    if (!said.ok || mine !== looks) return;
     answer(fresh);
     const next = fresh.querySelector("#type");
     if (next && !chosenByHand) {
@@ -235,6 +236,7 @@ function uploads(form) {
   function send(event) {
     event.preventDefault();
     if (request) return;
+    looks += 1;
     const file = field.files[0], given = new FormData();
     const before = new FormData(form);
     if (event.submitter?.name) before.set(event.submitter.name, event.submitter.value);
