@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from browser import sheets
 from browser.conftest import Visit
@@ -135,6 +136,31 @@ async def test_enter_in_a_field_checks_and_never_imports_again(house: House, vis
     await page.get_by_label("Sheet of the workbook").focus()
     await page.keyboard.press("Enter")
     await ends(page, "nothing has changed yet")
+
+
+async def test_a_late_word_about_a_file_does_not_hide_what_became_of_it(house: House, visit: Visit) -> None:
+    file = sheets.csv(sheets.good(2, "late.example"))
+    visitor = await visit(house, "operator", "/imports")
+    visitor.expects("status of 409")
+    page = visitor.page
+    await send(page, file)
+    await ends(page, "All 2 rows were imported.")
+    await visitor.go("/imports")
+    told = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await told.wait()
+        await route.continue_()
+
+    await page.route(re.compile(r"/imports\?file="), late)
+    await send(page, file)
+    again = page.get_by_role("button", name="Import it again")
+    await expect(again).to_be_visible()
+    async with page.expect_response(re.compile(r"/imports\?file=")) as word:
+        told.set()
+    await (await word.value).finished()
+    await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await expect(again).to_be_visible()
 
 
 async def test_who_presses_twice_imports_once(house: House, visit: Visit) -> None:
