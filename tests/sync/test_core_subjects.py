@@ -53,7 +53,7 @@ class Contacts:
 
 
 async def test_jobs_about_one_subject_never_call_at_once_others_do(make_hub: MakeHub, service: Service) -> None:
-    contacts = Contacts(service)
+    contacts = Contacts(service, 0.2)  # longer than a store takes to let the next begin
     hubs = [await make_hub(limits=FAST) for _ in range(2)]
     for hub in hubs:
         setter(hub)
