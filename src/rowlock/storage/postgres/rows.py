@@ -110,7 +110,7 @@ def lost_attempt(row: Any, payload: str) -> dict[str, Any]:
         "max_attempts": row["max_attempts"],
         "is_final_attempt": row["outcome"] == Outcome.FAILED,
         "failed_reason": row["error"],
-        "started_at": row["started_at"],
+        "started_at": row["started_at"].isoformat(),
         "owner": row["owner"],
     }
 
