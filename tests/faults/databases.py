@@ -333,7 +333,7 @@ class MongoDatabase(Database):
         return [tuple(found[column] for column in columns) for found in self.data[name].find()]
 
     def ledger(self, table: str) -> tuple[int, ...]:
-        sums = {count: {"$sum": f"$counts.{count}"} for count in COUNTS}
+        sums = {count: {"$sum": f"${count}"} for count in COUNTS}
         done = [{"$match": {"status": "done"}}, {"$group": {"_id": None, **sums}}]
         with self.server.client.start_session(snapshot=True) as session:
             found = list(self.data[table].aggregate([{"$count": "rows"}], session=session))
