@@ -45,7 +45,7 @@ def test_the_life_of_a_job_is_a_table(cli: Cli) -> None:
     (job_id,) = cli.failed()
     events = cli.json("jobs", "timeline", job_id)["events"]
     assert [event["kind"] for event in events] == ["enqueued", "started", "failed"]
-    assert "in break_" in events[2]["stack"]
+    assert "in break_" in events[2]["stackTrace"]
     shown = cli("jobs", "timeline", job_id)
     for word in ("enqueued", "started", "failed", REASON):
         assert word in shown

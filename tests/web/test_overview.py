@@ -194,7 +194,7 @@ async def test_jobs_are_listed_by_when_they_were_enqueued(site: Site) -> None:
         assert len((await site.get("/api/v1/queue", params=asked)).json()["jobs"]) == found, asked
 
 
-@pytest.mark.parametrize("since", ["yesterday", "2030-01-01T00:00:00", "1e400"])
+@pytest.mark.parametrize("since", ["yesterday", "2030-01-01T00:00:00", "1e400", "0.5", "1900000000"])
 async def test_a_time_needs_a_zone(site: Site, since: str) -> None:
     problem(await site.get("/api/v1/queue", params={"since": since}), 422, "validation_failed")
 
@@ -218,7 +218,7 @@ async def test_the_life_of_a_job_is_told_attempt_by_attempt(flaky: Site, clock: 
     assert kinds(events) == [("enqueued", None), ("started", 1), ("failed", 1), ("due", 2)]
     failed = events[2]
     assert failed["reason"] == "TimeoutError: no answer"
-    assert "in flaky" in failed["stack"]
+    assert "in flaky" in failed["stackTrace"]
     assert failed["seconds"] >= 0
     assert failed["owner"] == events[1]["owner"] is not None
     assert events[3]["at"] > failed["at"]
@@ -273,10 +273,10 @@ async def test_stacks_are_for_administrators(flaky: Site) -> None:
     job_id = await fail(flaky, "no answer", companyId="acme")
     for token, shown in (("viewer", False), ("operator", False), ("admin", True), ("acme", True)):
         events = await timeline(flaky, job_id, token)
-        assert any(event["stack"] for event in events) is shown
+        assert any(event["stackTrace"] for event in events) is shown
         assert events[2]["reason"].startswith("TimeoutError: no answer")
     plain = (await flaky.get(f"/api/v1/queue/{job_id}/timeline?stacks=false")).json()
-    assert not any(event["stack"] for event in plain["events"])
+    assert not any(event["stackTrace"] for event in plain["events"])
 
 
 async def test_only_so_many_attempts_are_told(flaky: Site, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,8 @@ class Overview(Jobs):
         for event in events:
             event["at"] = iso(max(event["at"], record.created_at))
             event["reason"] = event["reason"] and self._app.redact.text(event["reason"])
-            event["stack"] = self._app.redact.text(event["stack"]) if stacks and event["stack"] else None
+            trace = event["stackTrace"]
+            event["stackTrace"] = self._app.redact.text(trace) if stacks and trace else None
         return {"jobId": record.id, "events": events, "more": page.next_cursor is not None}
 
     def _fleet(self) -> None:
@@ -103,7 +104,7 @@ def _event(
     stack: str | None = None,
 ) -> Shape:
     told = {"at": at, "kind": kind, "attempt": attempt, "seconds": seconds}
-    return told | {"owner": owner, "reason": reason, "stack": stack}
+    return told | {"owner": owner, "reason": reason, "stackTrace": stack}
 
 
 def _beginning(job: JobRecord) -> list[Shape]:

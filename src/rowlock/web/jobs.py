@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AwareDatetime
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,8 +34,8 @@ LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
 ReasonFilter = Annotated[
     models.Reason | None, Query(description="Only jobs that failed for this reason, as a group of them says it.")
 ]
-SinceFilter = Annotated[AwareDatetime | None, Query(description="Only jobs enqueued at or after this.")]
-UntilFilter = Annotated[AwareDatetime | None, Query(description="Only jobs enqueued before this.")]
+SinceFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued at or after this.")]
+UntilFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued before this.")]
 CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
 _EXISTING = {"model": replies.EnqueuedTold, "description": "With `return_existing`: the job that exists."}

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -17,6 +26,18 @@ from rowlock.storage.overview import REASON_LENGTH_MAX
 EXAMPLE_ID = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
 EXAMPLE_TIME = "2030-01-31T08:00:00.000Z"
 
+
+
+def _no_number(given: Any) -> Any:
+    """A number is no time: whether it counts seconds or milliseconds would be a guess."""
+    try:
+        float(given)
+    except (TypeError, ValueError):
+        return given
+    raise ValueError(f"write a time as {EXAMPLE_TIME}, not as a number")
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Reason = Annotated[str, Field(max_length=REASON_LENGTH_MAX, pattern=r"^[^\x00]*$")]
 Limit = Annotated[int, Field(ge=1, le=1_000)]
@@ -72,7 +93,7 @@ class EnqueueGiven(Given):
     delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = Field(
         0.0, description="Run it no sooner than so many seconds from now."
     )
-    available_at: AwareDatetime | None = Field(None, description="Run it no sooner; instead of a delay.")
+    available_at: Moment | None = Field(None, description="Run it no sooner; instead of a delay.")
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
         None, description="Attempts before it counts as failed."
     )

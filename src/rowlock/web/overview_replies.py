@@ -88,7 +88,7 @@ class EventTold(Told):
     seconds: float | None = Field(description="How long the attempt took that ended.")
     owner: str | None = Field(description="The worker that ran it, where it is known.")
     reason: str | None
-    stack: str | None = Field(description="For administrators.")
+    stack_trace: str | None = Field(description="For administrators.")
 
 
 class TimelineTold(Told):
