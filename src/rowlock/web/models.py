@@ -27,7 +27,6 @@ EXAMPLE_ID = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
 EXAMPLE_TIME = "2030-01-31T08:00:00.000Z"
 
 
-
 def _no_number(given: Any) -> Any:
     """A number is no time: whether it counts seconds or milliseconds would be a guess."""
     try:

@@ -21,7 +21,6 @@ from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
-    DuplicateKeyError,
     ExecutionTimeout,
     InvalidURI,
     OperationFailure,
@@ -45,7 +44,7 @@ POOL_CONNECTIONS = 4
 SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and is then waited for by asking again
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
-BUSY_SECONDS = 5.0  # for verbs that take milliseconds: after this the socket is half open, or worse
+BUSY_SECONDS = 3.0  # for verbs that take milliseconds: after this the socket is half open, or worse
 ROLL_BACK_SECONDS = 2.0
 REFUSAL_SECONDS = 0.05
 TRIES_AT_MOST = 40
@@ -62,7 +61,8 @@ SNAPSHOT = ReadConcern("snapshot")
 _TRANSIENT = "TransientTransactionError"
 _UNKNOWN = "UnknownTransactionCommitResult"
 _DENIED = frozenset({13, 18})
-_UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 14031})
+_UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+_FULL_CODE, _FULL_WORDS = 14031, "No space left on device"  # some writes say it in words alone
 DUPLICATE = 11000
 PATIENCE_SECONDS = 45.0  # shorter than a statement may take
 
@@ -94,15 +94,17 @@ def without_password(url: str) -> str:
 def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
     """The error of our own tree that says the same."""
     said = _said(error)
-    code = error.code if isinstance(error, OperationFailure) else None
+    codes = _codes(error)
     if isinstance(error, TransactionConflict):
         return error
     if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT):
         return TransactionConflict(f"MongoDB at {url} rolled a transaction back: {said}; try it again")
-    if code in _DENIED:
+    if codes & _DENIED:
         return StoreUnavailable(f"MongoDB at {url} refused the connection: {said}; check DATABASE_URL")
-    if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or code in _UNAVAILABLE_CODES:
+    if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or codes & _UNAVAILABLE_CODES:
         return StoreUnavailable(f"MongoDB at {url} is not available: {said}")
+    if _FULL_CODE in codes or _FULL_WORDS in said:
+        return StoreUnavailable(f"the disk of MongoDB at {url} is full: {said}; free some of it and try again")
     if isinstance(error, ConfigurationError):
         return StoreUnavailable(f"MongoDB at {url} cannot be reached as DATABASE_URL says: {said}")
     return StoreError(f"MongoDB at {url}: {said}")
@@ -112,8 +114,22 @@ def _said(error: Exception) -> str:
     """What an error says, without the documents that it is about, nor the topology that follows the reason."""
     if isinstance(error, PyMongoError) and _is_duplicate(error):
         return "this id or key is there already"
-    text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
+    first = next(iter(_write_errors(error)), {})
+    text = str(first.get("errmsg") or error).partition(", full error:")[0].partition(", Timeout:")[0]
     return text[:500] or type(error).__name__
+
+
+def _codes(error: Exception) -> set[int]:
+    """MongoDB's numbers for what went wrong; of a batch, those of its writes."""
+    if isinstance(error, BulkWriteError):
+        return {one["code"] for one in _write_errors(error)}
+    return {error.code} if isinstance(error, OperationFailure) and error.code is not None else set()
+
+
+def _write_errors(error: Exception) -> list[Document]:
+    """What a batch says of its single writes, and then of how they were kept."""
+    details = (error.details or {}) if isinstance(error, BulkWriteError) else {}
+    return [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
 
 
 @contextmanager
@@ -154,8 +170,19 @@ class Scope:
 Work = Callable[[Scope], Awaitable[T]]
 
 
+class Pool:
+    """A client and how many use it: one that is given up is closed when the last of them is done."""
+
+    __slots__ = ("client", "given_up", "users")
+
+    def __init__(self, client: AsyncMongoClient[Document]) -> None:
+        self.client = client
+        self.users = 0
+        self.given_up = False
+
+
 class Link:
-    """The client of one store object, made when needed."""
+    """The client of one store object, made when needed, and made anew when its connections have gone dead."""
 
     def __init__(self, url: str, clock: Clock, size: int = POOL_CONNECTIONS) -> None:
         self.dsn = url
@@ -163,7 +190,8 @@ class Link:
         self.database = database_of(url)
         self._clock = clock
         self._size = size
-        self._client: AsyncMongoClient[Document] | None = None
+        self._pool: Pool | None = None
+        self._closing = set[asyncio.Task[None]]()
         self._replicated: bool | None = None
         self._migrated = False
         self._opening = asyncio.Lock()
@@ -171,24 +199,52 @@ class Link:
     async def open(self) -> None:
         async with self._opening:
             if self._replicated is None:
-                with own_words(self.url):
-                    self._replicated = is_replicated(await self.client.admin.command("hello"))
+                async with self._in_time() as scope:
+                    self._replicated = is_replicated(await scope.db.client.admin.command("hello"))
 
     async def close(self) -> None:
-        client, known = self._client, self._replicated is not None
-        self._client = self._replicated = None
+        pool, known = self._pool, self._replicated is not None
+        self._pool = self._replicated = None
         self._migrated = False
-        if client is not None:
+        if pool is not None:
             if not known:
                 # The driver is still trying to connect, and leaves its socket open when stopped in the middle of that.
                 await asyncio.sleep(REFUSAL_SECONDS)
-            await client.close()
+            await pool.client.close()
+        await asyncio.gather(*self._closing)
 
-    @property
-    def client(self) -> AsyncMongoClient[Document]:
-        if self._client is None:
-            self._client = self.new_client()
-        return self._client
+    @contextmanager
+    def _used(self) -> Iterator[Pool]:
+        """The client that there is now, which stays open until the end of the block."""
+        if self._pool is None:
+            self._pool = Pool(self.new_client())
+        pool = self._pool
+        pool.users += 1
+        try:
+            yield pool
+        finally:
+            pool.users -= 1
+            if pool.given_up and pool.users == 0:
+                closing = asyncio.create_task(_close(pool.client))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+
+    @asynccontextmanager
+    async def _in_time(self, seconds: float = STATEMENT_SECONDS) -> AsyncIterator[Scope]:
+        """Where statements are done that answer in time; if they do not, nobody gets those connections any more.
+
+        A connection that is half open takes what is sent and never answers, and the rest of its pool is no better. The
+        driver finds out later, by itself, and its own timeouts may swallow a cancellation on Python 3.11.
+        """
+        with own_words(self.url), self._used() as pool:
+            try:
+                async with asyncio.timeout(seconds):
+                    yield self.scope(pool.client)
+            except TimeoutError:
+                pool.given_up = True
+                if self._pool is pool:
+                    self._pool = None
+                raise
 
     def new_client(self) -> AsyncMongoClient[Document]:
         given = urlsplit(self.dsn).query.lower()
@@ -205,11 +261,6 @@ class Link:
             said = _said(error).replace(urlsplit(self.dsn).password or "\0", "…")
             raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {said}") from None
 
-    @property
-    def db(self) -> Database:
-        found: Database = database(self.client, self.database)
-        return found
-
     async def replicated(self) -> bool:
         """Whether there is a replica set, so that there are transactions and change streams."""
         if self._replicated is None:
@@ -220,25 +271,22 @@ class Link:
         """The same, once there is a schema: MongoDB itself makes collections without indexes of what is not there."""
         if not self._migrated:
             await self.replicated()
-            with own_words(self.url):
-                require_migrated(await self.db[MIGRATIONS].find_one({}, {"_id": 1}), self.url)
+            async with self._in_time() as scope:
+                require_migrated(await scope[MIGRATIONS].find_one({}, {"_id": 1}), self.url)
             self._migrated = True
         return await self.replicated()
 
     async def bare(self, work: Work[T]) -> T:
         """Do the work statement by statement, on a database that may have no schema."""
         await self.replicated()
-        # Not by the driver's own timeouts: with those it may swallow a cancellation on Python 3.11.
-        with own_words(self.url):
-            async with asyncio.timeout(STATEMENT_SECONDS):
-                return await work(self._scope(None))
+        async with self._in_time() as scope:
+            return await work(scope)
 
     async def plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work statement by statement."""
         await self.ready()
-        with own_words(self.url):
-            async with asyncio.timeout(seconds):
-                return await work(self._scope(None))
+        async with self._in_time(seconds) as scope:
+            return await work(scope)
 
     async def atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly.
@@ -246,36 +294,49 @@ class Link:
         The work may run several times: it must change nothing but the store.
         """
         replicated = await self.ready()
-        with own_words(self.url):
-            async with asyncio.timeout(seconds):
-                for attempt in range(TRIES_AT_MOST):
-                    try:
-                        return await (self._in_transaction(work) if replicated else work(self._scope(None)))
-                    except PyMongoError as error:
-                        if not worth_another_try(error, attempt):
-                            raise
-                    await nap(attempt)
+        async with self._in_time(seconds) as scope:
+            for attempt in range(TRIES_AT_MOST):
+                try:
+                    return await (self._in_transaction(scope, work) if replicated else work(scope))
+                except PyMongoError as error:
+                    if not worth_another_try(error, attempt):
+                        raise
+                await nap(attempt)
         raise AssertionError("the last try raises")
 
-    async def _in_transaction(self, work: Work[T]) -> T:
-        async with self.session() as session:
-            result = await work(self._scope(session))
+    async def _in_transaction(self, scope: Scope, work: Work[T]) -> T:
+        async with _begun(scope.db.client) as session:
+            result = await work(self.scope(scope.db.client, session))
             await commit(session)
             return result
 
-    def _scope(self, session: Session | None) -> Scope:
-        return Scope(self.db, session, self._clock)
+    def scope(self, client: AsyncMongoClient[Document], session: Session | None = None) -> Scope:
+        return Scope(database(client, self.database), session, self._clock)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """A session in a transaction, which is rolled back at the end of the block unless it was committed."""
-        async with self.client.start_session() as session:
-            await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
-            try:
+        with self._used() as pool:
+            async with _begun(pool.client) as session:
                 yield session
-            finally:
-                # Shielded: who is cancelled twice must not leave locks behind.
-                await asyncio.shield(_roll_back(session))
+
+
+@asynccontextmanager
+async def _begun(client: AsyncMongoClient[Document]) -> AsyncIterator[Session]:
+    async with client.start_session() as session:
+        await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
+        try:
+            yield session
+        finally:
+            # Shielded: who is cancelled twice must not leave locks behind.
+            await asyncio.shield(_roll_back(session))
+
+
+async def _close(client: AsyncMongoClient[Document]) -> None:
+    """Close one whose connections may be dead, which it would tell the server goodbye by."""
+    with suppress(TimeoutError, PyMongoError):
+        async with asyncio.timeout(ROLL_BACK_SECONDS):
+            await client.close()
 
 
 def require_migrated(migration: Document | None, url: str) -> None:
@@ -360,6 +421,4 @@ def worth_another_try(error: PyMongoError, attempt: int) -> bool:
 
 
 def _is_duplicate(error: PyMongoError) -> bool:
-    if isinstance(error, BulkWriteError):
-        return any(one.get("code") == DUPLICATE for one in (error.details or {}).get("writeErrors", ()))
-    return isinstance(error, DuplicateKeyError)
+    return DUPLICATE in _codes(error)

@@ -22,7 +22,6 @@ from rowlock.storage.mongo.connection import (
     POOL_CONNECTIONS,
     STATEMENT_SECONDS,
     Link,
-    Scope,
     Work,
     commit,
     own_words,
@@ -121,7 +120,7 @@ class MongoStore(
         transaction: MongoTransaction | None = None
         try:
             async with self._link.session() as session:
-                transaction = MongoTransaction(Scope(self._link.db, session, self.clock), self.url, looks=looks)
+                transaction = MongoTransaction(self._link.scope(session.client, session), self.url, looks=looks)
                 try:
                     yield transaction
                 finally:
