@@ -12,10 +12,9 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from pymongo import UpdateMany
 from pymongo.read_concern import ReadConcern
 
 from rowlock.errors import StoreError
@@ -61,6 +60,7 @@ KEYS_AT_MOST = 256
 # What is seen is only where to look: the guarded write decides, and what others have just taken must not be seen.
 _LATEST = ReadConcern("local")
 _KEYED = {"$gt": ""}
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _ORDER = {"priority": 1, "seq": 1}
 _FIELDS = dict.fromkeys(
     (
@@ -164,32 +164,32 @@ class Crowd:
 class Look:
     """What a claim sees first."""
 
-    now: datetime
+    now: datetime  # of use where anything was seen
     paused: bool
     due: bool  # some delayed job is
     first: list[Document]  # of the jobs that are ready, in order
 
 
 async def _look(scope: Scope, queue: str, limit: int, skipped: int = 0) -> Look:
-    """All of it in one round trip."""
+    """All of it in one round trip, and nothing where there is nothing: most of the looks of an idle worker."""
     now = now_of(scope.clock)
     due = {"queue": queue, "state": DELAYED, "$expr": {"$lte": ["$availableAt", now]}}
     pipeline: list[Document] = [
-        {"$documents": [{"now": now}]},
-        {"$lookup": {"from": QUEUES, "pipeline": [{"$match": {"_id": queue}}], "as": "paused"}},
-        {
-            "$lookup": {
-                "from": JOBS,
-                "pipeline": [{"$match": due}, {"$limit": 1}, {"$project": {"_id": 1}}],
-                "as": "due",
-            }
-        },
-        {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, "", limit, skipped)}},
+        *_first(queue, "", limit, skipped),
         {"$unionWith": {"coll": JOBS, "pipeline": _first(queue, _KEYED, limit)}},
+        {"$unionWith": {"coll": JOBS, "pipeline": [{"$match": due}, {"$limit": 1}, _said("due")]}},
+        {"$unionWith": {"coll": QUEUES, "pipeline": [{"$match": {"_id": queue}}, _said("paused")]}},
+        {"$set": {"now": now}},
     ]
-    found = await scope.db.with_options(read_concern=_LATEST).aggregate(pipeline, batchSize=2 * limit + 1)
-    head, *jobs = await found.to_list()
-    return Look(head["now"], bool(head["paused"]), bool(head["due"]), sorted(jobs, key=_place)[:limit])
+    jobs = scope[JOBS].with_options(read_concern=_LATEST)
+    found = await (await jobs.aggregate(pipeline, batchSize=2 * limit + 2)).to_list()
+    said = {word for one in found for word in ("due", "paused") if word in one}
+    first = sorted((job for job in found if "seq" in job), key=_place)[:limit]
+    return Look(found[0]["now"] if found else _NEVER, "paused" in said, "due" in said, first)
+
+
+def _said(word: str) -> Document:
+    return {"$project": {word: {"$literal": True}}}
 
 
 def _first(queue: str, key: Any, limit: int, skipped: int = 0) -> list[Document]:
@@ -231,12 +231,12 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
     alike: dict[tuple[int, int], list[str]] = defaultdict(list)  # nearly always one group: new jobs
     for job in jobs:
         alike[job["lease"], job["attempts"]].append(job["_id"])
-    updates = [
-        UpdateMany({"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}, change, hint=BY_ID)
-        for (lease, attempts), ids in alike.items()
-    ]
-    result = await scope[JOBS].bulk_write(updates, ordered=False, session=scope.session)
-    if result.modified_count == len(jobs):
+    taken = 0
+    for (lease, attempts), ids in alike.items():
+        guard = {"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}
+        result = await scope[JOBS].update_many(guard, change, hint=BY_ID, session=scope.session)
+        taken += result.modified_count
+    if taken == len(jobs):
         return list(jobs)
     ids = [job["_id"] for job in jobs]
     ours = scope[JOBS].find({"_id": {"$in": ids}, "claim": claim}, {"_id": 1}, session=scope.session, hint=BY_ID)

@@ -1,5 +1,7 @@
 """Enqueue: the number of each job first, then the unique keys, the jobs and the note of them, in one transaction.
 
+One job without a key needs none: it is its own note.
+
 Written once for asynchronous and synchronous sessions: `_steps` yields what a pymongo call of either kind returns, and
 is sent what came of it.
 """
@@ -33,7 +35,7 @@ from rowlock.storage.mongo.connection import (
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, job_document
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after, floor
-from rowlock.storage.mongo.notes import NOTES, Tally
+from rowlock.storage.mongo.notes import NEW, NOTES, Tally
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 
@@ -91,6 +93,9 @@ class Producing(Worked):
         return await self._plain(work)
 
     async def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        if len(jobs) == 1 and jobs[0].unique is None:
+            return await self._plain(lambda scope: add(scope, jobs))
+
         async def work(scope: Scope) -> list[Receipt]:
             try:
                 return await add(scope, jobs)
@@ -136,7 +141,7 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
         .with_options(write_concern=_AT_ONCE)
         .find_one_and_update(
             {"_id": "seq"},
-            [{"$set": {"last": {"$add": [{"$ifNull": ["$last", 0]}, len(jobs)]}, "at": "$$NOW"}}],
+            {"$inc": {"last": len(jobs)}, "$currentDate": {"at": True}},
             upsert=True,
             return_document=ReturnDocument.AFTER,
         )
@@ -152,7 +157,9 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
             yield db[KEYS].bulk_write(taken, session=session)
     first = counted["last"] - len(jobs) + 1
     created = [job_document(job, first + place, now) for place, job in enumerate(jobs) if place not in existing]
-    if created:
+    if len(created) == 1:
+        yield db[JOBS].insert_one(created[0] | NEW, session=session)
+    elif created:
         tally = Tally()
         for document in created:
             change = tally[document["queue"], document["type"]]

@@ -1,4 +1,4 @@
-"""Hints by a change stream on the notes of changes: each arrives when its change is committed."""
+"""Hints by a change stream on the notes of changes and on new jobs: each arrives when its change is committed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.base import Wake
-from rowlock.storage.mongo.connection import Collection, Link, database, own_words
+from rowlock.storage.mongo.connection import Database, Link, database, own_words
+from rowlock.storage.mongo.documents import JOBS
 from rowlock.storage.mongo.notes import NOTES
 
 ANY_QUEUE = "*"
@@ -19,7 +20,11 @@ _HINTS: list[dict[str, Any]] = [
     {
         "$match": {
             "operationType": "insert",
-            "$or": [{"fullDocument.rings": True}, {"fullDocument.cancels": {"$exists": True}}],
+            "$or": [
+                {"ns.coll": JOBS, "fullDocument.isNew": True},
+                {"ns.coll": NOTES, "fullDocument.rings": True},
+                {"ns.coll": NOTES, "fullDocument.cancels": {"$exists": True}},
+            ],
         }
     },
     {"$project": {"fullDocument.queue": 1, "fullDocument.cancels": 1}},
@@ -34,7 +39,7 @@ async def listen(link: Link, wake: Wake) -> None:
             "polling goes on (start it with --replSet for wake-ups in milliseconds)"
         )
     client = link.new_client()
-    hearing = asyncio.create_task(_hear(database(client, link.database)[NOTES], wake))
+    hearing = asyncio.create_task(_hear(database(client, link.database), wake))
     try:
         await asyncio.wait([hearing])
     finally:
@@ -48,8 +53,8 @@ async def listen(link: Link, wake: Wake) -> None:
         raise error or StoreUnavailable(f"the change stream of {link.url} ended")
 
 
-async def _hear(notes: Collection, wake: Wake) -> None:
-    async with await notes.watch(_HINTS, max_await_time_ms=AWAIT_MS) as stream:
+async def _hear(db: Database, wake: Wake) -> None:
+    async with await db.watch(_HINTS, max_await_time_ms=AWAIT_MS) as stream:
         wake("queue", ANY_QUEUE)  # what was enqueued before we listened
         async for change in stream:
             note = change["fullDocument"]

@@ -4,6 +4,7 @@
     {at, queue, type, cancels: <job id>}                          its owner is to stop it
 
 A note is only ever added, so that nobody waits for anybody; whoever listens sees it when its change is committed.
+A job that is enqueued by itself is a note of its own, `isNew`, until it is folded: so it needs no transaction.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.documents import JOBS
 from rowlock.storage.mongo.indexes import Index
 
 NOTES = "rowlock_notes"
-INDEXES = (Index(NOTES),)
+NEW = {"isNew": True}
+# All that is asked of new jobs is in the index.
+INDEXES = (Index(NOTES), Index(JOBS, "new", (("isNew", 1), ("seq", -1), ("queue", 1), ("type", 1)), where=NEW))
 NUMBERS = ("alive", "succeeded", "failed", "cancelled", "failures", "retries", "rescues", "seconds")
 
 

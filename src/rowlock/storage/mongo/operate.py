@@ -22,7 +22,7 @@ from rowlock.storage.records import CancelResult, JobFilter, JobId, Retried, Sta
 INDEXES: tuple[Index, ...] = ()
 
 _DEAD = (Status.FAILED, Status.CANCELLED)
-_DEAD_SHOWN = dict.fromkeys(("seq", "queue", "type", "status", "uniqueKey", "releasesKey"), 1)
+_DEAD_SHOWN = dict.fromkeys(("seq", "queue", "type", "status", "isNew", "uniqueKey", "releasesKey"), 1)
 
 
 class Operators(Worked):
@@ -162,7 +162,10 @@ async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
         over = {"_id": {"$in": ids}, "state": FINISHED}
         await scope[JOBS].delete_many(over, hint=BY_ID, session=scope.session)
         await progress.forget(scope, ids)
-        await gone(jobs).write(scope, now)
+        tally = gone(jobs)
+        for job in jobs:
+            tally[job["queue"], job["type"]].alive += "isNew" in job  # which was its own note until now
+        await tally.write(scope, now)
 
 
 def gone(jobs: list[Document]) -> Tally:

@@ -80,7 +80,7 @@ async def _let_go(scope: Scope, status: Status, policy: KeepPolicy, now: datetim
     asked = {**ended, "updatedAt": {"$lte": moment}, "$nor": [{"updatedAt": moment, "seq": {"$gt": seq}}]}
     if pending:
         asked["note"] = {"$nin": pending}
-    found = scope[JOBS].find(asked, {"queue": 1, "type": 1, "status": 1}, session=scope.session)
+    found = scope[JOBS].find(asked, {"queue": 1, "type": 1, "status": 1, "isNew": 1}, session=scope.session)
     return await found.sort([("updatedAt", 1), ("seq", 1)]).limit(limit).to_list()
 
 

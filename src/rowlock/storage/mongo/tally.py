@@ -1,6 +1,7 @@
 """How many jobs there are, without counting them: the sums of the notes, and of what was folded out of them.
 
     rowlock_notes ──fold──▶ rowlock_totals    by queue and type, of all time
+    new jobs ───────┤
                     └─────▶ rowlock_minutes   what happened, by minute, for a day
     rowlock_lags                         how long jobs had waited, by minute, for a day
 
@@ -17,10 +18,10 @@ from pymongo import UpdateOne
 from rowlock.storage.mongo import finish
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, RUNNING
+from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after
-from rowlock.storage.mongo.notes import NOTES
+from rowlock.storage.mongo.notes import NEW, NOTES
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import QueueRecord, Status
 from rowlock.storage.reliability import Activity, Total
@@ -33,6 +34,9 @@ PRIORITIES_AT_MOST = 100
 """Of how many priorities the oldest job is looked for."""
 
 INDEXES: tuple[Index, ...] = (Index(TOTALS), Index(MINUTES, "in_time", (("at", 1),)), Index(LAGS))
+
+NEW_AT_MOST = 1_000
+"""How many jobs are folded at once: who wants one of them waits for as long."""
 
 Kind = tuple[str, str]  # queue, type
 
@@ -74,13 +78,16 @@ class Counts(Worked):
 
     async def fold(self, limit: int) -> int:
         await self._plain(_resolve)
-        return await self._atomic(lambda scope: _fold(scope, limit))
+        folded = await self._atomic(lambda scope: _fold(scope, limit))
+        return folded + await self._atomic(lambda scope: _fold_new(scope, min(limit - folded, NEW_AT_MOST)))
 
 
 def _sum(names: tuple[str, ...]) -> Document:
     kind = {"queue": "$queue", "type": "$type"}
     return {"$group": {"_id": kind, **{name: {"$sum": f"${name}"} for name in names}}}
 
+
+_NEW_BY_KIND: Document = {"$group": {"_id": {"queue": "$queue", "type": "$type"}, "jobs": {"$sum": 1}}}
 
 # A job that was removed or retried has happened all the same: only what is added counts.
 EVENTS_ONLY: tuple[Document, ...] = (
@@ -111,6 +118,9 @@ async def _summed(scope: Scope, folded: str, names: tuple[str, ...], *steps: Doc
         for one in await rows(scope, collection, [*steps, *only, _sum(names)]):
             kind = (one["_id"]["queue"], one["_id"].get("type", ""))
             sums[kind].update({name: one[name] for name in names})
+    if folded == TOTALS:
+        for one in await rows(scope, JOBS, [{"$match": NEW}, _NEW_BY_KIND]):
+            sums[one["_id"]["queue"], one["_id"]["type"]]["alive"] += one["jobs"]
     return sums
 
 
@@ -211,6 +221,22 @@ async def _fold(scope: Scope, limit: int) -> int:
         if writes:
             await scope[collection].bulk_write(writes, session=scope.session)
     return len(notes)
+
+
+async def _fold_new(scope: Scope, limit: int) -> int:
+    """Move jobs that are their own notes into the sums, the last first: others want the first ones."""
+    if limit <= 0:
+        return 0
+    found = scope[JOBS].find(NEW, {"queue": 1, "type": 1}, session=scope.session)
+    jobs = await found.sort("seq", -1).limit(limit).to_list()
+    if not jobs:
+        return 0
+    known = {"_id": {"$in": [job["_id"] for job in jobs]}, **NEW}
+    await scope[JOBS].update_many(known, {"$unset": {"isNew": ""}}, hint=BY_ID, session=scope.session)
+    there = Counter((job["queue"], job["type"]) for job in jobs)
+    totals = [_adding({"queue": queue, "type": type}, {"alive": added}) for (queue, type), added in there.items()]
+    await scope[TOTALS].bulk_write(totals, session=scope.session)
+    return len(jobs)
 
 
 async def _take_notes(scope: Scope, limit: int) -> list[Document]:
