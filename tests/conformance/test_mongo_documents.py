@@ -19,7 +19,7 @@ from rowlock.clock import FakeClock, StoreClock
 from rowlock.errors import DuplicateJob, StoreError, StoreUnavailable
 from rowlock.storage.base import Store
 from rowlock.storage.mongo import MongoStore
-from rowlock.storage.records import OnConflict, Outcome, Status, UniqueKey
+from rowlock.storage.records import KeepPolicy, OnConflict, Outcome, Status, UniqueKey
 
 
 @pytest.fixture
@@ -149,6 +149,34 @@ async def test_the_first_command_of_a_transaction_waits_for_those_in_its_way(
 
     await asyncio.gather(*(count() for _ in range(6)))
     assert database["ledger"].find_one() == {"_id": "sum", "value": 6}
+
+
+async def test_folding_the_counts_is_not_in_the_way_of_a_handler(
+    store: Store, database: Database[dict[str, Any]]
+) -> None:
+    """A job that was enqueued by itself is its own note until it is folded, which changes it."""
+    await put(store)
+    claimed = await take(store)
+    async with store.transaction() as transaction:
+        await transaction.execute({"insert": "ledger", "documents": [{"_id": 1}]})
+        assert await store.fold(10) == 0
+        assert await transaction.settle(ANN, end(claimed))
+    assert database["jobs"].count_documents({"isNew": True}) == 1
+    assert (await store.counts())[Status.SUCCEEDED] == 1
+    assert await store.fold(10) == 2  # the note of the end too
+    assert database["jobs"].count_documents({"isNew": True}) == 0
+    assert (await store.counts())[Status.SUCCEEDED] == 1
+    assert (await store.prune({Status.SUCCEEDED: KeepPolicy(count=0)}, 10))[Status.SUCCEEDED] == 1
+    assert set((await store.counts()).values()) == {0}
+
+
+async def test_more_new_jobs_than_are_folded_at_once_are_folded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowlock.storage.mongo.tally.NEW_AT_MOST", 2)
+    for _ in range(5):
+        await put(store)
+    assert await store.fold(3) == 3
+    assert await store.fold(10) == 2
+    assert (await store.counts())[Status.QUEUED] == 5
 
 
 async def test_a_user_who_may_read_and_write_is_enough(mongo: MongoServer) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
+from functools import partial
 
 from pymongo import UpdateOne
 
@@ -79,7 +80,12 @@ class Counts(Worked):
     async def fold(self, limit: int) -> int:
         await self._plain(_resolve)
         folded = await self._atomic(lambda scope: _fold(scope, limit))
-        return folded + await self._atomic(lambda scope: _fold_new(scope, min(limit - folded, NEW_AT_MOST)))
+        new = NEW_AT_MOST
+        while folded < limit and new == NEW_AT_MOST:
+            most = min(limit - folded, NEW_AT_MOST)
+            new = await self._atomic(partial(_fold_new, limit=most))
+            folded += new
+        return folded
 
 
 def _sum(names: tuple[str, ...]) -> Document:
@@ -224,10 +230,11 @@ async def _fold(scope: Scope, limit: int) -> int:
 
 
 async def _fold_new(scope: Scope, limit: int) -> int:
-    """Move jobs that are their own notes into the sums, the last first: others want the first ones."""
-    if limit <= 0:
-        return 0
-    found = scope[JOBS].find(NEW, {"queue": 1, "type": 1}, session=scope.session)
+    """Move jobs that are their own notes into the sums, the last first: others want the first ones.
+
+    Not those that run: their handlers may be in a transaction that ends the job, and this would be in its way.
+    """
+    found = scope[JOBS].find({**NEW, "state": {"$ne": RUNNING}}, {"queue": 1, "type": 1}, session=scope.session)
     jobs = await found.sort("seq", -1).limit(limit).to_list()
     if not jobs:
         return 0
