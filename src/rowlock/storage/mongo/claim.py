@@ -233,7 +233,7 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
         alike[job["lease"], job["attempts"]].append(job["_id"])
     taken = 0
     for (lease, attempts), ids in alike.items():
-        guard = {"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}
+        guard = _still(ids, lease, attempts)
         result = await scope[JOBS].update_many(guard, change, hint=BY_ID, session=scope.session)
         taken += result.modified_count
     if taken == len(jobs):
@@ -242,6 +242,11 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
     ours = scope[JOBS].find({"_id": {"$in": ids}, "claim": claim}, {"_id": 1}, session=scope.session, hint=BY_ID)
     got = {job["_id"] async for job in ours}
     return [job for job in jobs if job["_id"] in got]
+
+
+def _still(ids: list[str], lease: int, attempts: int) -> Document:
+    """The guard: these jobs as they were seen."""
+    return {"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}
 
 
 async def _start_limited(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
