@@ -156,6 +156,6 @@ async def test_the_command_imports_through_a_server(run: Run, site: Site, client
     over: Any = await waiting
     stop.set()
     await working
-    assert (over.code, over.json["status"]) == (0, "SUCCEEDED"), over.json.get("error")
+    assert (over.code, over.json["status"]) == (0, "SUCCEEDED"), over.json
     errors = await run("imports", "errors", over.json["id"], "--json")
     assert errors.code == 0
