@@ -27,8 +27,8 @@ class Customer(BaseModel):
 
 
 def declare_importers(app: Rowlock) -> None:
-    app.importer("customers", row=Customer, key=["email"], into="customers")
-    app.importer("everyone", row=Customer, key=["email"], into="everyone", mode="replace")
+    app.importer("customers", row=Customer, key=["email"], into="web_customers")
+    app.importer("everyone", row=Customer, key=["email"], into="web_everyone", mode="replace")
 
 
 def workbook() -> bytes:

@@ -37,10 +37,10 @@ class Account(BaseModel):
 
 
 def declare(app: Rowlock) -> None:
-    app.importer("customers", row=Customer, key=["email"], into="customers")
-    app.importer("everyone", row=Customer, key=["email"], into="everyone", mode="replace")
+    app.importer("customers", row=Customer, key=["email"], into="page_customers")
+    app.importer("everyone", row=Customer, key=["email"], into="page_everyone", mode="replace")
     app.importer("strictOnes", row=Customer, key=["email"], into="strict_ones", policy="all_or_nothing")
-    app.importer("accounts", row=Account, key=["number"], into="accounts")
+    app.importer("accounts", row=Account, key=["number"], into="page_accounts")
     app.importer("owned", row=Customer, key=["email"], into="owned", company="company_id")
 
 
