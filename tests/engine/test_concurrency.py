@@ -180,3 +180,23 @@ async def test_a_job_claimed_behind_a_slow_one_is_given_back_for_others(make_app
         release.set()
     after = await record(busy, receipts[1].job_id)
     assert (after.status, after.attempts, after.lease) == (Status.SUCCEEDED, 1, 2)
+
+
+async def test_a_worker_claims_no_more_while_the_store_is_behind_with_what_it_has_done(make_app: MakeApp) -> None:
+    app = await make_app(concurrency=2, buffer_max=20)
+    ran: list[str] = []
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        ran.append(job.id)
+
+    receipts = await app.enqueue_many([("a", {})] * 500)
+    with app.store.stalled("settle"):
+        draining = asyncio.create_task(drain(app))
+        seen = -1
+        while len(ran) != seen or not seen:  # until it comes to rest
+            seen = len(ran)
+            await asyncio.sleep(0.3)
+        assert seen < 100, "no more than was claimed ahead, twice"
+    await draining
+    assert sorted(ran) == sorted(receipt.job_id for receipt in receipts)

@@ -27,7 +27,7 @@ from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
-_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
+_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time, and the store hand out
 _AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
 _REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
 _GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
@@ -93,6 +93,7 @@ class Lane:
         self._mean_seconds = _HORIZON_SECONDS
         self._weight = 1e9
         self._mean_bytes = 1.0  # of the payloads of the last claim
+        self._claimed_per_second = math.inf  # by the last claim that found all that it asked for
         self._ahead = size.concurrency
         self._refill_at = 0.0  # jobs in the buffer
         self.unit = 1  # how many jobs the last call took
@@ -197,6 +198,10 @@ class Lane:
         """There may be work."""
         self._wake.set()
 
+    def settled(self) -> None:
+        """A batch is in the store: there may be room for more."""
+        self._hungry.set()
+
     async def feed(self, *, drain: bool = False) -> None:
         """Claim while there is room and work, rest otherwise, until closed; with `drain`, until nothing is ready."""
         failures = 0
@@ -222,7 +227,8 @@ class Lane:
                     async with asyncio.timeout(delay):
                         await self._closing.wait()
                 continue
-            self._measures.observe("claim_seconds", {}, [time.monotonic() - self.claiming_since])
+            took_seconds = time.monotonic() - self.claiming_since
+            self._measures.observe("claim_seconds", {}, [took_seconds])
             self.claiming_since = math.inf
             failures = 0
             self.fruitless = not claimed
@@ -233,6 +239,7 @@ class Lane:
                 self._receive(claimed)
             self._wake_runners(len(self._buffer))
             if self.plenty:
+                self._claimed_per_second = want / max(took_seconds, 1e-6)
                 self._ahead = min(self._ahead * _GROWTH, self._ahead_max())
             elif drain and not claimed and not self.busy:
                 if self.settler.idle:
@@ -242,14 +249,20 @@ class Lane:
                 await self._rest(drain)
 
     def _ahead_max(self) -> int:
-        soon = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
+        run_per_second = self.size.concurrency / max(self._mean_seconds, 1e-6)
+        soon = _HORIZON_SECONDS * min(run_per_second, max(self._claimed_per_second, self.size.concurrency))
         return min(max(self.size.buffer_max, self.unit), int(soon), int(_AHEAD_BYTES / self._mean_bytes))
 
     def _room(self) -> int:
-        """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there."""
+        """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there.
+
+        0 too while the store is behind with the settlements: what is done comes before what is new.
+        """
         if self.suspects.waiting:
             return 0
         ahead = self._ahead = min(self._ahead, self._ahead_max())
+        if self.settler.unsettled > max(ahead, self.size.concurrency):
+            return 0
         self._refill_at = ahead * _REFILL
         free = min(len(self._waiters), self.size.concurrency)
         if free == 0 and len(self._buffer) > self._refill_at:

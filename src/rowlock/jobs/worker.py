@@ -286,6 +286,7 @@ class WorkerProcess:
             self._hint = asyncio.create_task(self._tell_others())
         for lane in self._lanes:
             lane.tell_started()
+            lane.settled()
             if lane.fruitless:
                 lane.wake()
 
