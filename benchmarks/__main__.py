@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import shutil
 import signal
 import subprocess
@@ -73,17 +74,17 @@ def main() -> int:
 
 
 def _measure(context: Context, systems: list[System], workloads: list[Workload]) -> Runs:
-    """Every workload, repetition by repetition, the systems taking turns so that all meet the same machine."""
+    """All of it, and all of it again: what is compared took turns, and met the same machine."""
     runs: Runs = {system.name: {} for system in systems}
     broken: set[tuple[str, str]] = set()
-    for workload in workloads:
-        for _ in range(1 if workload.once else context.plan.repeat):
-            for system in systems:
-                if workload.applies(system) and (system.name, workload.name) not in broken:
-                    entry = _measure_once(context, system, workload)
-                    runs[system.name].setdefault(workload.name, []).append(entry)
-                    if "error" in entry:
-                        broken.add((system.name, workload.name))
+    for turn in range(context.plan.repeat):
+        for workload, system in itertools.product(workloads, systems):
+            once_more = turn == 0 or not (workload.once or (system.name, workload.name) in broken)
+            if workload.applies(system) and once_more:
+                entry = _measure_once(context, system, workload)
+                runs[system.name].setdefault(workload.name, []).append(entry)
+                if "error" in entry:
+                    broken.add((system.name, workload.name))
     return runs
 
 

@@ -100,14 +100,14 @@ BARS: tuple[Bar, ...] = (
         3,
         True,
         "x",
-        ratio(_drain, figure("pgqueuer", "drain-best")),
+        ratio(_drain, figure("pgqueuer", "drain")),
     ),
     Bar(
         "one process, default settings ÷ the best of graphile-worker and pg-boss",
         1.2,
         True,
         "x",
-        ratio(_drain, _best(_nodes, "drain-best")),
+        ratio(_drain, _best(_nodes, "drain")),
     ),
     Bar(
         "batch handler ÷ pg-boss's",
@@ -148,7 +148,7 @@ BARS: tuple[Bar, ...] = (
         10,
         True,
         "x",
-        ratio(figure(ROWLOCK_SQLITE, "drain"), figure("huey", "drain-best")),
+        ratio(figure(ROWLOCK_SQLITE, "drain"), figure("huey", "drain")),
     ),
     Bar(
         "MongoDB, one process, default settings ÷ one find_one_and_update after the other",

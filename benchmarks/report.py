@@ -43,9 +43,9 @@ def summarize(runs: Runs, systems: list[System]) -> Summary:
         found = {workload: _median(entries) for workload, entries in runs[system.name].items()}
         same: dict[str, str] = {}
         if dict(system.default) == dict(system.best):
-            same |= {"drain-best": "drain", "drain-best-2": "drain-2"}
+            same |= {"drain-other": "drain", "drain-other-2": "drain-2"}
         if system.batch is not None and dict(system.batch) == dict(system.best):
-            same["batch"] = "drain-best"
+            same["batch"] = "drain"
         found |= {name: found[taken] for name, taken in same.items() if taken in found}
         summary[system.name] = found
     for part in PARTS:

@@ -51,8 +51,8 @@ class System:
         return self.default if self.runtime is Runtime.ROWLOCK else self.best
 
     @property
-    def judged_drain(self) -> str:
-        return "drain" if self.runtime is Runtime.ROWLOCK else "drain-best"
+    def other_settings(self) -> Settings:
+        return self.best if self.runtime is Runtime.ROWLOCK else self.default
 
     @property
     def latency_settings(self) -> Settings:
@@ -190,7 +190,7 @@ SYSTEMS: tuple[System, ...] = (
         adapter="rowlock_peer",
         package="rowlock",
         unsettled="""[{"queue": "default", "state": "ready", "limitKey": "", "priority": 100},
-            {"state": "delayed"}, {"state": "running", "priority": 100}]""",
+            {"queue": "default", "state": "delayed"}, {"owner": {"$gt": ""}, "state": "running", "priority": 100}]""",
         best=_ROWLOCK_BEST,
         latency={},
         batch={"batch": True},
