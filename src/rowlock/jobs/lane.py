@@ -27,7 +27,8 @@ from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
-_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time, and the store hand out
+_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
+_CLAIM_SECONDS = 0.1  # and no more than the store hands out in this time
 _AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
 _REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
 _GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
@@ -249,9 +250,9 @@ class Lane:
                 await self._rest(drain)
 
     def _ahead_max(self) -> int:
-        run_per_second = self.size.concurrency / max(self._mean_seconds, 1e-6)
-        soon = _HORIZON_SECONDS * min(run_per_second, max(self._claimed_per_second, self.size.concurrency))
-        return min(max(self.size.buffer_max, self.unit), int(soon), int(_AHEAD_BYTES / self._mean_bytes))
+        soon = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
+        quick = max(self._claimed_per_second * _CLAIM_SECONDS, self.size.concurrency)
+        return int(min(max(self.size.buffer_max, self.unit), soon, quick, _AHEAD_BYTES / self._mean_bytes))
 
     def _room(self) -> int:
         """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there.
