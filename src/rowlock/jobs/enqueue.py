@@ -14,6 +14,7 @@ from operator import length_hint
 from typing import Any
 
 from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob, StoreError, StoreUnavailable
+from rowlock.garbage import no_garbage
 from rowlock.ids import uuid7, uuid7s
 from rowlock.jobs.gate import Gate
 from rowlock.jobs.payload import encode, fingerprint
@@ -61,15 +62,16 @@ class Enqueuer:
         """The next jobs of a long row, made ready: as many as go in one statement."""
         count = min(count_max, max(length_hint(source, count_max), 1))
         made = []
-        for (type_name, payload), job_id in zip(islice(source, count), uuid7s(count), strict=False):
-            cast = casters.get(type_name)
-            if cast is None:
-                cast = casters[type_name] = self._caster(type_name, options)
-            job = cast(payload, job_id)
-            made.append(job)
-            bytes_max -= len(job[2])
-            if bytes_max <= 0:
-                break
+        with no_garbage():
+            for (type_name, payload), job_id in zip(islice(source, count), uuid7s(count), strict=False):
+                cast = casters.get(type_name)
+                if cast is None:
+                    cast = casters[type_name] = self._caster(type_name, options)
+                job = cast(payload, job_id)
+                made.append(job)
+                bytes_max -= len(job[2])
+                if bytes_max <= 0:
+                    break
         return made
 
     def _caster(self, type_name: str, options: Options) -> Caster:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import orjson
 
 from rowlock.errors import DuplicateJob
+from rowlock.garbage import no_garbage
 from rowlock.ids import uuid7
 from rowlock.storage.records import JobRecord, NewJob, OnConflict, Outcome, Receipt, Settlement, Status
 
@@ -19,8 +20,10 @@ BETWEEN = "\x1e"  # in JSON a control character is written as an escape
 
 def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[Any]:
     """The arguments of rowlock.enqueue_many: a column of one value is sent once, one of nulls not at all."""
+    with no_garbage():
+        turned = tuple(zip(*jobs, strict=True))
     ids, types, payloads, queues, priorities, attempts, visibility, delays, times, companies, limits, traces, unique = (
-        zip(*jobs, strict=True)
+        turned
     )
     keyed = any(unique)
     return [
@@ -56,7 +59,8 @@ def _none(values: tuple[T, ...]) -> tuple[T, ...]:
 def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
     """What enqueue answers, given (ordinal, existing job) of those that were not created; raises for REJECT."""
     make = tuple.__new__  # one per job of a bulk enqueue
-    made = [make(Receipt, (job[0], True)) for job in jobs]
+    with no_garbage():
+        made = [make(Receipt, (job[0], True)) for job in jobs]
     for ordinal, existing in refused:
         job = jobs[ordinal - 1]
         assert job.unique is not None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rowlock.errors import DuplicateJob
+from rowlock.garbage import no_garbage
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 from rowlock.storage.sqlite.callers import Caller
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros
@@ -36,7 +37,8 @@ def enqueue(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
             if row[7] is not None and row[7] > now:
                 tally[job.queue, job.type].delayed += 1
         tally.write(caller, now)
-    return [Receipt(existing.get(place, job.id), place not in existing) for place, job in enumerate(jobs)]
+    with no_garbage():
+        return [Receipt(existing.get(place, job.id), place not in existing) for place, job in enumerate(jobs)]
 
 
 def enqueue_all_or_none(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
