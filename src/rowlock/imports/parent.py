@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from rowlock.imports.workshop import Workshop
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
 from rowlock.storage.base import Store
+from rowlock.storage.blobs import Blobs
 from rowlock.storage.imports import ImportRecord, ImportStatus, Plan, PlannedChunk, Started
 from rowlock.storage.tables import Mode
 
@@ -121,12 +124,19 @@ async def _read(shop: Workshop, job: Job, declared: ImportType, record: ImportRe
             if declared.importer.parses:
                 await _try_prepare(run, store)
             found = await resplit(run, declared, found, scratch, s.import_chunk_bytes)
-        for index, chunk in enumerate(found.chunks):
-            await shop.blobs.put_file(chunk_path(folder, index), Path(chunk.path))
+        await _put_all(shop.blobs, {chunk_path(folder, n): Path(chunk.path) for n, chunk in enumerate(found.chunks)})
         return found
     finally:
         with suppress(OSError):
             shutil.rmtree(scratch)
+
+
+async def _put_all(blobs: Blobs, files: Mapping[str, Path]) -> None:
+    """Several at a time: files that become durable together cost the disk one wait."""
+    putting = [blobs.put_file(name, path) for name, path in files.items()]
+    for failure in await asyncio.gather(*putting, return_exceptions=True):
+        if failure is not None:
+            raise failure
 
 
 async def _record(

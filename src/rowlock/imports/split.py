@@ -1,6 +1,6 @@
 """Chunk files: rows of cells as Arrow, split by the hash of their key or as they come.
 
-part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes          (a part is an Arrow IPC file)
+part │ part │ … │ sizes of the parts, as JSON │ size of that, 4 bytes          (a part is an Arrow IPC stream)
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 import orjson
 import polars as pl
@@ -122,14 +121,12 @@ class _File:
         self.rows = 0
         self.parts: list[int] = []
         self.size_bytes = 0
-        self._to: BinaryIO = path.open("wb")
+        self._to = path.open("wb", buffering=0)  # Polars writes to it past Python, and so beside the thread that reads
 
     def write(self, frame: pl.DataFrame) -> None:
         # Not as views: a few rows of a batch would take all of its text along.
         before = self._to.tell()
-        part = io.BytesIO()
-        frame.write_ipc(part, compat_level=pl.CompatLevel.oldest())
-        self._to.write(part.getbuffer())
+        frame.write_ipc_stream(self._to, compat_level=pl.CompatLevel.oldest())
         self.parts.append(self._to.tell() - before)
         self.rows += frame.height
         self.size_bytes += self.parts[-1]
@@ -146,7 +143,7 @@ class _File:
         """What was written, part by part: all of it may be more than fits."""
         with self.path.open("rb") as file:
             for size in self.parts:
-                yield pl.read_ipc(io.BytesIO(file.read(size)))
+                yield pl.read_ipc_stream(io.BytesIO(file.read(size)))
 
     def forget(self) -> None:
         self.path.unlink()
@@ -185,7 +182,7 @@ def read_chunk(data: bytes) -> pl.DataFrame:
         raise ValueError(f"the chunk file has {begin} bytes of parts instead of {sum(sizes)}")
     frames, at = [], 0
     for size in sizes:
-        frames.append(pl.read_ipc(io.BytesIO(view[at : at + size])))
+        frames.append(pl.read_ipc_stream(io.BytesIO(view[at : at + size])))
         at += size
     return pl.concat(frames).drop(_HASH, strict=False)
 
