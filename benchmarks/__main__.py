@@ -43,6 +43,8 @@ def main() -> int:
     plan: Plan = QUICK if options.quick else FULL
     if options.rows:
         plan = replace(plan, import_rows=options.rows, import_small_rows=options.rows, import_huge_rows=0)
+    if options.repeat:
+        plan = replace(plan, repeat=options.repeat)
     cache = cache_directory()
     try:
         systems = install(systems, cache)
@@ -68,7 +70,7 @@ def main() -> int:
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1
-    path = report.write(runs, systems, about, partial=bool(options.only or options.rows))
+    path = report.write(runs, systems, about, partial=bool(options.only or options.rows or options.repeat))
     print(f"\n{path.read_text()}")
     return 0
 
@@ -146,6 +148,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="once instead of three times, smaller sizes")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these systems, workloads or parts")
     parser.add_argument("--rows", type=int, help="rows of the files that are imported, for a short look")
+    parser.add_argument("--repeat", type=int, help="turns, of which the median counts: more on a noisy machine")
     parser.add_argument("--postgres-bin", type=Path, help="directory with initdb and postgres (default: the wheel's)")
     parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="directory on disk for the stores")
     return parser.parse_args()

@@ -41,7 +41,12 @@ async def load_chunk(shop: Workshop, job: Job, record: ImportRecord, index: int)
     declared = shop.types.get(record.type)
     if declared is None:
         raise Permanent(f"no importer {record.type!r} is declared in this application")
-    work = ChunkWork(shop, declared, record, index)
+    with shop.sandbox.postponed():
+        return await _load(ChunkWork(shop, declared, record, index), job)
+
+
+async def _load(work: ChunkWork, job: Job) -> dict[str, Any]:
+    shop, declared, record, index = work.shop, work.declared, work.record, work.index
     frame = await work.rows()
     if declared.errors_max is not None and record.error_count + work.ledger.errors > declared.errors_max:
         return await _stop(job, declared, record, work.ledger)
@@ -125,8 +130,9 @@ class ChunkWork:
         frame = await asyncio.to_thread(ledger.begin, cells)
         frame = await hooked(importer.parse, frame, self.run)
         frame = await asyncio.to_thread(ledger.check, frame)
-        for hook in (importer.enrich, importer.transform):
-            frame = ledger.kept(await hooked(hook, frame, self.run), self.run, hook.__name__)
+        if importer.parses or importer.hooked:
+            for hook in (importer.enrich, importer.transform):
+                frame = ledger.kept(await hooked(hook, frame, self.run), self.run, hook.__name__)
         return await asyncio.to_thread(ledger.table_rows, frame, self.run)
 
     async def load(self, frame: pl.DataFrame, tx: Any) -> Loaded:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from rowlock.errors import FileRefused
 from rowlock.imports.answer import Nonsense, judge, progress
@@ -15,6 +16,8 @@ from rowlock.observe import logs
 
 _LOOK_SECONDS = 0.01
 _REST_SECONDS = 3.0  # before the next child loads its libraries: let the chunks of a large file begin
+_FREE_SECONDS = 0.5  # and until they are through, if nothing else has come by then
+_POSTPONED_SECONDS_MAX = 30.0
 _LARGE_BYTES = 1 << 20
 _LAST_SECONDS = 1.0  # for a child that has closed its output to end by itself
 _MARGIN = 16  # part of the memory that may be taken between two looks
@@ -31,6 +34,20 @@ class Sandbox:
         self._spawning = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self._closed = False
+        self._postponed = 0
+        self._free = asyncio.Event()
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Something else needs the processor: no further child is made ready meanwhile, not for a while."""
+        self._postponed += 1
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._postponed -= 1
+            if not self._postponed:
+                self._free.set()
 
     async def warm(self) -> None:
         """Have a child ready: loading the libraries takes longer than reading a small file."""
@@ -58,6 +75,11 @@ class Sandbox:
 
     async def _warm_later(self, large: bool) -> None:
         await asyncio.sleep(_REST_SECONDS if large else 0.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_POSTPONED_SECONDS_MAX):
+                while large and self._postponed:
+                    await self._free.wait()
+                    await asyncio.sleep(_FREE_SECONDS)
         await self.warm()
 
     async def close(self) -> None:
