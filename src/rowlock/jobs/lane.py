@@ -29,6 +29,7 @@ from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 _HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
 _CLAIM_SECONDS = 0.1  # and no more than the store hands out in this time
+_KEPT = 0.9  # of how quick that was, from claim to claim: some take long because others have their turn
 _AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
 _REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
 _GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
@@ -94,7 +95,7 @@ class Lane:
         self._mean_seconds = _HORIZON_SECONDS
         self._weight = 1e9
         self._mean_bytes = 1.0  # of the payloads of the last claim
-        self._claimed_per_second = math.inf  # by the last claim that found all that it asked for
+        self._claimed_per_second = 0.0  # by the quickest of the last claims that found all that they asked for
         self._ahead = size.concurrency
         self._refill_at = 0.0  # jobs in the buffer
         self.unit = 1  # how many jobs the last call took
@@ -240,7 +241,8 @@ class Lane:
                 self._receive(claimed)
             self._wake_runners(len(self._buffer))
             if self.plenty:
-                self._claimed_per_second = want / max(took_seconds, 1e-6)
+                rate = want / max(took_seconds, 1e-6)
+                self._claimed_per_second = max(rate, _KEPT * self._claimed_per_second)
                 self._ahead = min(self._ahead * _GROWTH, self._ahead_max())
             elif drain and not claimed and not self.busy:
                 if self.settler.idle:
