@@ -154,6 +154,15 @@ async def test_jobs_enqueued_in_a_transaction_exist_when_it_commits(store: Store
     assert await taken(store) == [jobs[1].id, jobs[0].id]
 
 
+async def test_calls_that_enqueue_in_a_transaction_before_the_last_returned_come_in_turn(store: Store) -> None:
+    pieces = [[new_job() for _ in range(20)], [new_job(unique=forever()), new_job()], [new_job()]]
+    async with store.transaction() as transaction:
+        receipts = await asyncio.gather(*(transaction.enqueue(piece) for piece in pieces))
+    jobs = [job.id for piece in pieces for job in piece]
+    assert [receipt for some in receipts for receipt in some] == [Receipt(job_id, True) for job_id in jobs]
+    assert await taken(store) == jobs
+
+
 async def test_jobs_enqueued_in_a_transaction_vanish_with_it(store: Store) -> None:
     with suppress(Interrupted):
         async with store.transaction() as transaction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ Caster = Callable[[dict[str, Any], JobId], NewJob]
 
 _PIECE_BYTES = 16 * 1_048_576  # of payloads in one statement, about
 _FIRST_PIECE = 500
+_UNDER_WAY = 2  # pieces: one that the store works on, and one that is ready to follow
 
 
 class Enqueuer:
@@ -159,7 +160,7 @@ class Enqueuer:
 
     async def submit_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
         """Record all of these or none. A large number goes piece by piece in one transaction, each made ready
-        while the store works on the one before."""
+        while the store works on those before."""
         source, casters = iter(jobs), dict[str, Caster]()
         if connection is not None:
             every = self.prepare_many(source, options)
@@ -173,17 +174,21 @@ class Enqueuer:
             async with self._room(piece):
                 return await self._store.enqueue(piece)
         receipts: list[Receipt] = []
+        sent: deque[asyncio.Task[list[Receipt]]] = deque()
         async with AsyncExitStack() as rooms, self._store.transaction() as transaction:
-            while piece:
-                await rooms.enter_async_context(self._room(piece))
-                sending = asyncio.create_task(transaction.enqueue(piece))
-                try:
+            try:
+                while piece:
+                    await rooms.enter_async_context(self._room(piece))
+                    sent.append(asyncio.create_task(transaction.enqueue(piece)))
                     await asyncio.sleep(0)
                     size = min(size * 2, self._settings.enqueue_max)
                     piece = following + self._piece(source, options, casters, size - len(following), _PIECE_BYTES)
                     following = []
-                finally:
-                    receipts += await sending
+                    while len(sent) >= (_UNDER_WAY if piece else 1):
+                        receipts += await sent[0]
+                        sent.popleft()
+            finally:
+                await asyncio.gather(*sent, return_exceptions=True)
         return receipts
 
     async def _flush(self) -> None:

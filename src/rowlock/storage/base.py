@@ -84,7 +84,10 @@ class StoreTransaction(ImportTransaction, Protocol):
         """Settle one job in this transaction; False, and nothing else, when the lease was lost."""
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Enqueue in this transaction: the jobs exist when it commits."""
+        """Enqueue in this transaction: the jobs exist when it commits.
+
+        It may be called again before it has returned: those jobs come behind these.
+        """
 
 
 class Store(ImportVerbs, CallVerbs, OverviewVerbs, Protocol):

@@ -46,6 +46,7 @@ class MongoTransaction(ImportingTransaction, Loading):
         self._scope: Scope | None = scope
         self._url = url
         self._looks = looks
+        self._turn = asyncio.Lock()
 
     async def execute(self, query: Any, *args: Any) -> None:
         await self._command(query, args)
@@ -61,7 +62,8 @@ class MongoTransaction(ImportingTransaction, Loading):
         return not await self._run(lambda scope: settle(scope, owner, [settlement]))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        return await self._run(lambda scope: add(scope, jobs))
+        async with self._turn:
+            return await self._run(lambda scope: add(scope, jobs))
 
     async def _command(self, query: Any, args: tuple[Any, ...]) -> Document:
         if not isinstance(query, dict) or not query or args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -220,6 +221,7 @@ class PostgresTransaction(ImportingTransaction, Loading):
         self.connection = connection
         self._clock = clock
         self._url = url
+        self._turn = asyncio.Lock()
 
     async def execute(self, query: str, *args: Any) -> None:
         await self.connection.execute(query, *args)
@@ -233,8 +235,17 @@ class PostgresTransaction(ImportingTransaction, Loading):
             return not await self.connection.fetchval(SQL["settle"], owner, *columns, self._clock.now())
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        if not jobs:
+            return []
         with own_words(self._url):
-            return await enqueue_on(self.connection, jobs, self._clock.now()) if jobs else []
+            if may_reject(jobs):
+                async with self._turn:
+                    return await enqueue_on(self.connection, jobs, self._clock.now())
+            args = columns(jobs, True, self._clock.now())
+            async with self._turn:
+                refused = await self.connection.fetch(SQL["enqueue"], *args)
+            await asyncio.sleep(0)  # let those that wait for their turn go out: the database is idle
+            return receipts(jobs, refused)
 
 
 _BUSY_CONNECTIONS = 3
