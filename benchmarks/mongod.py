@@ -49,12 +49,12 @@ def running(parent: Path) -> Iterator[Mongod]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    client: MongoClient[dict[str, Any]] = MongoClient("127.0.0.1", port, directConnection=True, tz_aware=True)
     try:
-        _wait_until_primary(client, port, process)
-        yield Mongod(port, process.pid, client)
+        with _client(port) as waiting:
+            _wait_until_primary(waiting, port, process)
+        with _client(port) as client:  # that one has seen a server without a replica set, and stays with it
+            yield Mongod(port, process.pid, client)
     finally:
-        client.close()
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(60)
@@ -62,6 +62,10 @@ def running(parent: Path) -> Iterator[Mongod]:
             process.kill()
             process.wait()
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _client(port: int) -> MongoClient[dict[str, Any]]:
+    return MongoClient("127.0.0.1", port, directConnection=True, tz_aware=True)
 
 
 def _binary() -> str:
