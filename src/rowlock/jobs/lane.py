@@ -264,7 +264,7 @@ class Lane:
         if self.suspects.waiting:
             return 0
         ahead = self._ahead = min(self._ahead, self._ahead_max())
-        if self.settler.unsettled > max(ahead, self.size.concurrency):
+        if self.settler.unsettled > max(ahead, self.size.concurrency * self.unit):
             return 0
         self._refill_at = ahead * _REFILL
         free = min(len(self._waiters), self.size.concurrency)
