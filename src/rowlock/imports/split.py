@@ -17,6 +17,7 @@ from rowlock.errors import FileRefused
 from rowlock.imports.fields import Field
 from rowlock.imports.order import ChunkFile, Order
 from rowlock.imports.source import ROW
+from rowlock.storage.blobs import error_number
 
 _PACKED = {".gz": 6.0, ".xlsx": 3.0}  # how much more text there is than bytes, about
 _PART = "part"
@@ -126,7 +127,10 @@ class _File:
     def write(self, frame: pl.DataFrame) -> None:
         # Not as views: a few rows of a batch would take all of its text along.
         before = self._to.tell()
-        frame.write_ipc_stream(self._to, compat_level=pl.CompatLevel.oldest())
+        try:
+            frame.write_ipc_stream(self._to, compat_level=pl.CompatLevel.oldest())
+        except OSError as error:
+            raise OSError(error_number(error), str(error)) from error
         self.parts.append(self._to.tell() - before)
         self.rows += frame.height
         self.size_bytes += self.parts[-1]

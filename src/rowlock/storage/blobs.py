@@ -209,12 +209,18 @@ def _told() -> Iterator[None]:
 
 def unavailable(error: BaseException) -> StoreUnavailable:
     """The folder of imports failed: why, and that nothing was kept."""
-    number = getattr(error, "errno", None)
-    if number is None:  # obstore tells the number of the system's error in its text only
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        number = int(found[1]) if found else None
+    number = error_number(error)
     reason = _REASONS.get(number or 0) or (os.strerror(number) if number else type(error).__name__)
     return StoreUnavailable(f"the folder of imports (ROWLOCK_IMPORT_STORE) failed: {reason}; nothing was kept")
+
+
+def error_number(error: BaseException) -> int | None:
+    """The number of the system's error; libraries in Rust tell it in their text only."""
+    number: int | None = getattr(error, "errno", None)
+    if number is None:
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        number = int(found[1]) if found else None
+    return number
 
 
 def _checked(name: str) -> str:
