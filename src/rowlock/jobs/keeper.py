@@ -22,6 +22,7 @@ _LAG_AFTER_SECONDS = 2.0  # a start has enough to do
 _WATCH_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 _BEATS_TO_WAIT = 2  # after an outage, before anything is rescued
+_BACK_SECONDS = 2.0  # and at least this: drivers look every half a second whether the store is back
 
 
 class Keeper:
@@ -88,7 +89,8 @@ class Keeper:
 
     def _wait_for_others(self) -> None:
         """The store was away, so nobody could beat: let every live worker do so before any lease counts as run out."""
-        self._rescue_from = time.monotonic() + _BEATS_TO_WAIT * self._engine.heartbeat_seconds()
+        wait = max(_BEATS_TO_WAIT * self._engine.heartbeat_seconds(), _BACK_SECONDS)
+        self._rescue_from = time.monotonic() + wait
 
     async def rescue(self) -> int:
         """Take back jobs whose lease ran out."""

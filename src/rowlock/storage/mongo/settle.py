@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rowlock.errors import StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import (
@@ -26,6 +28,9 @@ from rowlock.storage.mongo.notes import Tally
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
 from rowlock.storage.records import Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
+
+AWAY_SECONDS = 0.5
+"""A look for dead workers that takes longer has waited for a server to come back."""
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
 _FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
@@ -52,10 +57,18 @@ class Settling(Worked):
     ) -> list[Rescued]:
         if limit <= 0:
             return []
+        began = time.monotonic()
         expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}), BUSY_SECONDS)
         if not expired:
             return []  # by far the most
-        return await self._atomic(lambda scope: _rescue(scope, limit, delay_seconds, redact), BUSY_SECONDS)
+
+        async def work(scope: Scope) -> list[Rescued]:
+            # The driver waits for a server that is away. Then nobody could beat, and this would come before they do.
+            if time.monotonic() - began > AWAY_SECONDS:
+                raise StoreUnavailable(f"MongoDB at {self.url} was away: its workers are heard before jobs are rescued")
+            return await _rescue(scope, limit, delay_seconds, redact)
+
+        return await self._atomic(work, BUSY_SECONDS)
 
 
 async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
