@@ -183,7 +183,7 @@ class Settings(BaseSettings):
         "ROWLOCK_IMPORT_CELL_CHARS_MAX", 1_048_576, "characters of one cell"
     )
     import_chunk_bytes: Annotated[int, Field(ge=1_024, le=1 << 28)] = _setting(
-        "ROWLOCK_IMPORT_CHUNK_BYTES", 8 * 1_048_576, "about so much of a file is one chunk"
+        "ROWLOCK_IMPORT_CHUNK_BYTES", 7 * 1_048_576, "about so much of a file is one chunk"
     )
     import_chunks_max: Annotated[int, Field(ge=1, le=10_000)] = _setting(
         "ROWLOCK_IMPORT_CHUNKS_MAX", 1_000, "chunks of one import; of a larger file they are larger"

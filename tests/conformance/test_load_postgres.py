@@ -146,6 +146,43 @@ async def test_json_differs_by_what_it_says_not_by_how_it_is_written(store: Stor
         assert counts(await put(store, load, (1, '{"b":2,"a":1}'), (2, "[]"))) == (0, 1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "spelled", "held"),
+    [
+        (Kind.BOOLEAN, True, "t", "true"),
+        (Kind.DATETIME, MOMENT, "2026-07-01 10:00:00", "2026-07-01 10:00:00+00"),
+        (Kind.DECIMAL, "5.0", "5", "5.0"),
+        (Kind.INTEGER, 7, "007", "7"),
+    ],
+)
+async def test_in_a_column_of_text_what_is_written_otherwise_differs(
+    store: Store, kind: Kind, value: object, spelled: str, held: str
+) -> None:
+    table = new_name()
+    await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
+    await run(store, f"INSERT INTO {table} VALUES (1, '{spelled}'), (2, '{held}')")
+    assert counts(await put(store, values(kind, table), (1, value), (2, value))) == (0, 1, 1, 0)
+    async with store.transaction() as transaction:
+        assert await transaction.fetch(f"SELECT DISTINCT v FROM {table}") == [(held,)]
+
+
+async def test_a_text_that_is_filled_up_or_of_several_zones_is_unchanged(store: Store) -> None:
+    table = new_name()
+    await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, v char(8), at timestamptz, n numeric(9, 3))")
+    columns = [
+        Column("id", Kind.INTEGER),
+        Column("v", Kind.TEXT),
+        Column("at", Kind.DATETIME),
+        Column("n", Kind.DECIMAL),
+    ]
+    load, row = Load(table, columns, ["id"], Mode.UPSERT), ("ab", MOMENT.replace(microsecond=500), "1.5")
+    assert counts(await put(store, load, (1, *row))) == (1, 0, 0, 0)
+    async with store.transaction() as transaction:
+        await transaction.execute("SET LOCAL timezone = 'Asia/Tokyo'; SET LOCAL datestyle = 'German'")
+        assert counts(await transaction.load(load, frame(columns, [(1, *row)]))) == (0, 0, 1, 0)
+        assert await transaction.fetch("SHOW datestyle") == [("German, DMY",)]
+
+
 async def test_moments_without_a_zone_are_those_of_utc_whatever_the_session_thinks(store: Store) -> None:
     table = new_name()
     await run(store, f"CREATE TABLE {table} (id int PRIMARY KEY, v timestamptz)")

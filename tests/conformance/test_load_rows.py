@@ -64,6 +64,16 @@ async def test_counts_are_exact_for_any_number_of_each(store: Store, existing: i
     assert await held(store, UPSERT) == rows
 
 
+@pytest.mark.parametrize(
+    ("existing", "changed"), [(0, 0), (1, 1), (500, 0), (500, 20), (999, 999), (1_000, 0), (1_000, 1)]
+)
+async def test_counts_are_exact_for_many_rows(store: Store, existing: int, changed: int) -> None:
+    await put(store, UPSERT, *((n, "old", f"n{n}") for n in range(existing)))
+    rows = [(n, "new" if n < changed else "old", f"n{n}") for n in range(1_000)]
+    assert counts(await put(store, UPSERT, *reversed(rows))) == (1_000 - existing, changed, existing - changed, 0)
+    assert await held(store, UPSERT) == rows
+
+
 async def test_no_rows_are_no_trouble(store: Store) -> None:
     for load in (UPSERT, DIRECT, INSERT):
         assert counts(await put(store, load)) == (0, 0, 0, 0)
@@ -96,6 +106,10 @@ async def test_more_rows_than_one_slice(store: Store) -> None:
         ("a", "a "),
         ("1", "1.0"),
         ("\u00e9", "e\u0301"),
+        ("a\\b", "a\\\\b"),
+        ("a\tb", "a\\tb"),
+        ("\\N", None),
+        (None, "\\N"),
     ],
 )
 async def test_a_text_that_differs_in_anything_is_updated(store: Store, old: str | None, new: str | None) -> None:

@@ -121,8 +121,8 @@ class ChunkWork:
 
         importer, ledger = self.declared.importer, self.ledger
         try:
-            data = await self.shop.blobs.get(chunk_path(ledger.meta["folder"], self.index))
-            cells = await asyncio.to_thread(read_chunk, data)
+            path = chunk_path(ledger.meta["folder"], self.index)
+            cells = await asyncio.to_thread(read_chunk, await self.shop.blobs.get(path))
         except (ValueError, OSError) as error:
             raise ImportFault(
                 f"chunk {self.index} of import {self.record.id} is lost or damaged ({error}): upload the file again"

@@ -25,6 +25,7 @@ _HASH = "hash"
 _LARGE = 3  # a chunk of so many times the size that was asked for is divided
 _LARGEST = 6  # and one that is larger still then is refused: it would not fit a worker
 _PARTS_MAX = 200
+_TOGETHER = 4  # many chunks are a multiple of this: two or four at a time end together, and none is left over
 _ROOM_BYTES = 1 << 16
 _SIZE_BYTES = 4
 
@@ -32,7 +33,10 @@ _SIZE_BYTES = 4
 def chunk_count(size_bytes: int, order: Order) -> int:
     """Into how many chunks a file of this size is split, where that must be known before it is read."""
     text = size_bytes * _PACKED.get(Path(order.name).suffix.lower(), 1.0)
-    return max(1, min(order.chunks_max, round(text / order.chunk_bytes)))
+    count = round(text / order.chunk_bytes)
+    if count > _TOGETHER:
+        count += -count % _TOGETHER
+    return max(1, min(order.chunks_max, count))
 
 
 class Splitter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -35,6 +36,8 @@ def key_hash(frame: pl.DataFrame, key_fields: Sequence[Field], typed: bool) -> p
 
 
 def _normal(field: Field, cells: pl.Series, kinds: pl.Series | None) -> pl.Series:
+    if field.kind is Kind.TEXT:  # what a text may not be says nothing about which texts are equal
+        field = replace(field, pattern=None, length_min=None, length_max=None)
     converted = convert(field, cells, kinds)
     values = converted.values + 0.0 if field.kind is Kind.FLOAT else converted.values  # -0.0 equals 0.0
     if not converted.bad.any():

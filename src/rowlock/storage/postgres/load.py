@@ -11,6 +11,7 @@ import asyncpg
 
 from rowlock.errors import ImportFault, StoreError
 from rowlock.storage.chunk import all_new, in_key_order
+from rowlock.storage.postgres.beside import Beside, beside
 from rowlock.storage.postgres.connection import message, own_words
 from rowlock.storage.postgres.put import Put
 from rowlock.storage.postgres.refuse import refused, rounding, rows_fault
@@ -60,16 +61,24 @@ class Loading:
             shape = await self._checked(load)
             frame = await asyncio.to_thread(in_key_order, load, frame)
             if load.direct or load.mode is Mode.REPLACE or not load.key:
-                inserted = await self._straight(load, shape, frame)
-                if inserted is not None:
-                    return Loaded(inserted, unchanged=len(frame) - inserted)
-            refusals = Refusals(load)
-            stage = Stage(self.connection, load, shape)
-            await stage.create()
-            await stage.fill(frame, refusals)
-            loaded = await Put(self.connection, load, shape, stage, frame["row"].to_list()).all(refusals)
-            await stage.drop()
-            return loaded
+                apart = Beside(frame, 0, frame.clear())
+            else:
+                apart = await beside(self.connection, load, shape, frame)
+            inserted = await self._straight(load, shape, apart.new) if len(apart.new) else 0
+            if inserted is None:
+                return await self._staged(load, shape, frame)
+            rest = await self._staged(load, shape, apart.rest) if len(apart.rest) else Loaded()
+            unchanged = rest.unchanged + apart.same + len(apart.new) - inserted
+            return replace(rest, inserted=rest.inserted + inserted, unchanged=unchanged)
+
+    async def _staged(self, load: Load, shape: Shape, frame: pl.DataFrame) -> Loaded:
+        refusals = Refusals(load)
+        stage = Stage(self.connection, load, shape)
+        await stage.create()
+        await stage.fill(frame, refusals)
+        loaded = await Put(self.connection, load, shape, stage, frame["row"].to_list()).all(refusals)
+        await stage.drop()
+        return loaded
 
     async def merge(self, load: Load, staged: str) -> Loaded:
         with own_words(self._url):

@@ -50,6 +50,23 @@ SELECT set_config('enable_hashjoin', $1, true), set_config('enable_mergejoin', $
 """
 
 
+def watched(load: Load) -> list[str]:
+    """The columns that make a row differ."""
+    passed = {*load.key, *load.unwatched, *load.untouched}
+    return [column.name for column in load.columns if column.name not in passed]
+
+
+@asynccontextmanager
+async def looking_up(connection: Any, shape: Shape) -> AsyncIterator[None]:
+    """Let statements look every key up in its index; a plan that reads the table costs each chunk all of it."""
+    before = await connection.fetchrow(_SETTINGS)
+    await connection.execute(_LOOK_UP)
+    if shape.deferrable:  # what is refused as late as at the commit names no row
+        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    yield
+    await connection.execute(_SET_AGAIN, *before)
+
+
 class Put:
     """One load of staged rows; `numbers` are their row numbers, by place, where that is another."""
 
@@ -60,11 +77,9 @@ class Put:
         self._stage = stage
         self._numbers = numbers
         own = dict(zip(stage.names, stage.own, strict=True))
-        self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
+        self.same_key = stage.same_key
         self.differs = {
-            name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", shape.bases[name])
-            for name in stage.names
-            if name not in {*load.key, *load.unwatched, *load.untouched}
+            name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", shape.bases[name]) for name in watched(load)
         }
         self._differs = " OR ".join(self.differs.values()) or "FALSE"
         self._set = ", ".join(
@@ -79,7 +94,7 @@ class Put:
         """Put every staged row; in the end each was inserted, updated, found unchanged or refused."""
         whole, before = self._stage, len(refusals.rows)
         insert, update = Part(self._find_existing, self._insertion), Part(self._hold, self._update)
-        async with self._looking_up():
+        async with looking_up(self._connection, self._shape):
             known = self.updates and await self._mostly_there()
             if known:
                 await self._forget_unchanged("TRUE")
@@ -105,16 +120,6 @@ class Put:
             timeout=LOAD_SECONDS,
         )
         return bool(2 * there > seen)
-
-    @asynccontextmanager
-    async def _looking_up(self) -> AsyncIterator[None]:
-        """Let statements look every key up in its index; a plan that reads the table costs each chunk all of it."""
-        before = await self._connection.fetchrow(_SETTINGS)
-        await self._connection.execute(_LOOK_UP)
-        if self._shape.deferrable:  # what is refused as late as at the commit names no row
-            await self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        yield
-        await self._connection.execute(_SET_AGAIN, *before)
 
     async def _tried(self, part: Part, begin: int, end: int, refusals: Refusals, tries: int = 1) -> int:
         """Do a part of the work for the rows at these places, but for those of them that the table refuses."""
@@ -188,7 +193,7 @@ class Put:
                 f" WHERE {self.same_key} AND NOT s.old AND {where}"
             )
             return []
-        exist = await self._existing(where)
+        exist = await self._stage.existing(where)
         await self._stage.remove(exist)
         return [key_exists(self._load, self._number(place)) for place in exist]
 
@@ -199,14 +204,6 @@ class Put:
             f"INSERT INTO {self._shape.sql} ({names})"  # noqa: S608 - quoted
             f" SELECT {values} FROM {self._stage.sql} s WHERE NOT s.old AND {where} ORDER BY s.n"
         )
-
-    async def _existing(self, where: str) -> list[int]:
-        rows = await self._connection.fetch(
-            f"SELECT s.n FROM {self._stage.sql} s WHERE {where}"  # noqa: S608 - quoted
-            f" AND EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})",
-            timeout=LOAD_SECONDS,
-        )
-        return [row[0] for row in rows]
 
     async def _forget_unchanged(self, where: str) -> None:
         """Go on with the rows that the table does not have exactly so: to copy few is less than to delete many."""

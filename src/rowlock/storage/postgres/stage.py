@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from copy import copy as copied
 from decimal import Decimal
 from itertools import count
@@ -46,17 +46,28 @@ async def copy(connection: Any, schema: str, table: str, columns: Sequence[str],
     return int(done.split()[-1])
 
 
+@asynccontextmanager
+async def in_utc(connection: Any) -> AsyncIterator[None]:
+    """COPY is given moments of UTC in ISO's form; elsewhere the session's zone and form would be taken."""
+    before = await connection.fetchrow(_ZONE_AND_FORM)
+    await connection.execute(_SET_ZONE_AND_FORM, "UTC", "ISO, YMD")
+    yield
+    await connection.execute(_SET_ZONE_AND_FORM, *before)
+
+
 class Stage:
     """Rows in a temporary table: `n`, their place in the order of keys; c0, c1, …, typed like the destination; `old`:
-    the key is in the table already."""
+    the key is in the table already. Of the columns all, or some of them."""
 
-    def __init__(self, connection: Any, load: Load, shape: Shape) -> None:
+    def __init__(self, connection: Any, load: Load, shape: Shape, names: Sequence[str] | None = None) -> None:
         self._connection = connection
         self._load = load
-        self.names = [column.name for column in load.columns]
+        own = {column.name: f"c{place}" for place, column in enumerate(load.columns)}
+        self.names = list(own) if names is None else names
         self.table = f"rowlock_stage_{next(_numbers)}"
         self.sql = f"pg_temp.{quoted(self.table)}"
-        self.own = [f"c{place}" for place in range(len(self.names))]
+        self.own = [own[name] for name in self.names]
+        self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
         self._shape = shape
         self.rows = 0
         self.span = 0  # places are below this
@@ -85,13 +96,13 @@ class Stage:
         numbers, frame = frame["row"], frame.select("n", *self.own)
         begin, end, window = 0, len(frame), len(frame)
         while begin < end:
-            bad = await self._copy(frame[begin : begin + window])
+            bad = await self.copy(frame[begin : begin + window])
             if bad is None:
                 begin, window = begin + window, window * 4
                 continue
             error, line, column = bad
             if line:
-                await self._copy(frame[begin : begin + line], again=True)
+                await self.copy(frame[begin : begin + line], again=True)
             refusals.add(refused(error, numbers[begin + line], column))
             begin, window = begin + line + 1, max(WINDOW_ROWS_AFTER_ERROR, line)
         self.rows = self.span - len(refusals.rows)
@@ -99,15 +110,12 @@ class Stage:
     async def fill_from(self, load: Load, staged: str) -> None:
         """Take over the rows of a staging table, each value as a direct load would have made it."""
         values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
-        # COPY is given moments of UTC in ISO's form; a cast would take the session's zone and form.
-        before = await self._connection.fetchrow(_ZONE_AND_FORM)
-        await self._connection.execute(_SET_ZONE_AND_FORM, "UTC", "ISO, YMD")
-        done = await self._connection.execute(
-            f"INSERT INTO {self.sql} (n, {', '.join(self.own)}) SELECT row_number() OVER (ORDER BY {_order(load)}) - 1,"  # noqa: S608 - quoted
-            f" {', '.join(values)} FROM {staged}",
-            timeout=LOAD_SECONDS,
-        )
-        await self._connection.execute(_SET_ZONE_AND_FORM, *before)
+        async with in_utc(self._connection):
+            done = await self._connection.execute(
+                f"INSERT INTO {self.sql} (n, {', '.join(self.own)})"  # noqa: S608 - quoted
+                f" SELECT row_number() OVER (ORDER BY {_order(load)}) - 1, {', '.join(values)} FROM {staged}",
+                timeout=LOAD_SECONDS,
+            )
         self.span = self.rows = int(done.split()[-1])
 
     async def only(self, condition: str) -> Stage:
@@ -122,7 +130,7 @@ class Stage:
         rest.rows = int(done.split()[-1])
         return rest
 
-    async def _copy(
+    async def copy(
         self, frame: pl.DataFrame, again: bool = False
     ) -> tuple[asyncpg.PostgresError, int, str | None] | None:
         """Stage these rows, or none of them and say which one is to blame."""
@@ -135,6 +143,15 @@ class Stage:
                 raise
             return error, line, column
         return None
+
+    async def existing(self, where: str) -> list[int]:
+        """The places of those of the rows `s` for which this holds, and whose keys are in the table."""
+        rows = await self._connection.fetch(
+            f"SELECT s.n FROM {self.sql} s WHERE {where}"  # noqa: S608 - quoted
+            f" AND EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})",
+            timeout=LOAD_SECONDS,
+        )
+        return [row[0] for row in rows]
 
     async def make_divisible(self) -> None:
         """Prepare for statements over a few of the rows."""
@@ -194,16 +211,21 @@ def encode(frame: pl.DataFrame) -> bytes:
     """Lines for COPY in its text format; a moment without a zone is one of UTC."""
     import polars as pl
 
-    lines = _written(frame)
-    # To count is much cheaper than to look into every text: what is too many has come out of one.
-    marks = (b"\\", b"\t", b"\n", b"\r")
-    nulls = sum(column.null_count() for column in frame.iter_columns())
-    if [lines.count(mark) for mark in marks] == [nulls, len(frame) * (frame.width - 1), len(frame), 0]:
-        return lines
-    texts = pl.col(pl.String)
-    for plain, escaped in _ESCAPES:
-        texts = texts.str.replace_all(plain, escaped, literal=True)
-    return _written(frame.with_columns(texts))
+    marked = [column.name for column in frame.iter_columns() if column.dtype == pl.String and _has_marks(column)]
+    if marked:
+        texts = pl.col(marked)
+        for plain, escaped in _ESCAPES:
+            texts = texts.str.replace_all(plain, escaped, literal=True)
+        frame = frame.with_columns(texts)
+    return _written(frame)
+
+
+def _has_marks(texts: pl.Series) -> bool:
+    """Whether any of them has a character that means something to COPY; to look into one long text is the quickest."""
+    import polars as pl
+
+    text: bytes = texts.str.join("").cast(pl.Binary).item()
+    return any(plain.encode() in text for plain, _ in _ESCAPES)
 
 
 def spelled(value: Any) -> str:
