@@ -151,6 +151,50 @@ def test_windows_1252_is_read_as_such() -> None:
     assert found.cells == [("José “Pepe”", "5 €"), ("Zoë", "7 €")]
 
 
+def test_what_is_read_as_windows_1252_is_told() -> None:
+    told = "the file is not in UTF-8 and was read as Windows-1252; where letters are wrong, save it as UTF-8"
+    assert read("name\nZoë\n".encode("cp1252")).notices == [told]
+    assert read("name\nZoë\n").notices == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ÄÖÜ\ncréée\nÆØÅ",
+        "a\xa0\xa0\xa0\xa0b\n" * 20,
+        "“a”…\n•••\n———\n" * 20,
+        "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ\n" * 3,
+        "Große Straße, 5 °C, ½ kg, «très élevé»\n" * 20,
+    ],
+)
+def test_letters_of_the_west_are_windows_1252(text: str) -> None:
+    found = read(b"a;b\n" + "".join(f"1;{line}\n" for line in text.splitlines()).encode("cp1252"))
+    assert (found.about["encoding"], found.bad) == ("Windows-1252", [])
+    assert [cells[1] for cells in found.cells] == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("cp1251", "Иван Петров;Москва"),
+        ("koi8-r", "Иван Петров;Москва"),
+        ("cp866", "Иван Петров;Москва"),
+        ("cp1253", "Γιώργος;Θεσσαλονίκη"),
+        ("cp1255", "ירושלים;תל אביב"),
+        ("euc-jp", "東京都;鈴木一郎さん"),
+        ("shift_jis", "東京都;鈴木一郎さん"),
+        ("shift_jis", "本日はいい天気;です"),
+        ("gbk", "北京市;王小明先生"),
+        ("big5", "臺北市;王小明先生"),
+        ("euc-kr", "서울특별시;김철수"),
+    ],
+)
+def test_letters_of_another_encoding_refuse_the_file_instead_of_becoming_others(codec: str, text: str) -> None:
+    with pytest.raises(FileRefused, match="save it as UTF-8") as refused:
+        read(b"name;city\n" + text.encode(codec) + b"\nAnn;Oslo\n" + text.encode(codec) + b"\n")
+    assert refused.value.code == "encoding_unknown"
+
+
 def test_bytes_that_windows_1252_does_not_know_cost_their_record() -> None:
     found = read(b"a,b\n\xe9,1\n\x81,2\n\xe8,3\n")
     assert found.rows == [(2, ("é", "1")), (4, ("è", "3"))]
