@@ -52,6 +52,16 @@ TABLES = {
     "all quoted": ('"a","b"\n"1,5","2"\n', "comma", [("1,5", "2")]),
     "line breaks in quotes": ('a;b\n"x\ny, z, w";1\n"p, q";2\n', "semicolon", [("x\ny, z, w", "1"), ("p, q", "2")]),
     "tab file with quotes that mean nothing": ('a\tb\n"x\t5" pipe\n12"\t"\n', "tab", [('"x', '5" pipe'), ('12"', '"')]),
+    "tabs behind commas": (
+        "day,\t\tprice,\tnote\n2026-01-31,\t5,\t\tx\n",
+        "comma",
+        [("2026-01-31", "\t5", "\t\tx")],
+    ),
+    "pipes in the first column": (
+        "id,code\nA_1|b0,4711X\nA_1|c0,4712X\n2|d0,4713\n",
+        "comma",
+        [("A_1|b0", "4711X"), ("A_1|c0", "4712X"), ("2|d0", "4713")],
+    ),
     "spaces after commas": ("a, b\n1, 2\n3, 4\n", "comma", [("1", " 2"), ("3", " 4")]),
 }
 
@@ -72,6 +82,26 @@ def test_the_name_of_a_tsv_file_settles_what_is_even() -> None:
 
 def test_a_tsv_file_that_has_commas_is_read_by_them() -> None:
     assert read("a,b\n1,2\n", name="x.tsv").cells == [("1", "2")]
+
+
+def test_comments_above_the_table_of_a_tsv_file_do_not_hide_its_tabs() -> None:
+    comments = "".join(f"##field=<id={n},type=text;kind={n}>\n" for n in range(8))
+    found = read(comments + "#id\tname\n1\tAnn;a=1;b=2\n2\tBo;a=1;b=2\n", name="x.tsv", header_row=9)
+    assert found.about["delimiter"] == "tab"
+    assert (found.rows, found.bad) == ([(10, ("1", "Ann;a=1;b=2")), (11, ("2", "Bo;a=1;b=2"))], [])
+    commas = "a,b\n" * 8 + "1,2\t3\n"
+    assert read(commas, name="x.tsv").about["delimiter"] == "comma"
+
+
+@pytest.mark.parametrize("lines", [99, 150, 400])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_letters_of_many_lines_in_cells_hide_no_delimiter(delimiter: str, lines: int) -> None:
+    letter = "\n".join("thanks, all is well, we hope; yours, Ann"[: 7 + 5 * (n % 8)] for n in range(lines))
+    rows = [("1", letter, "a"), ("2", "none", "b")] * 20
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows([("id", "letter", "by"), *rows])
+    found = read(out.getvalue(), limits=ReadLimits())
+    assert (found.cells, found.bad) == (rows, [])
 
 
 def test_rows_are_numbered_without_the_sep_line_and_lines_with_it() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rowlock.errors import FileRefused
 from rowlock.imports.read.blocks import Blocks
-from rowlock.imports.read.dialect import SAMPLE_BYTES, delimiter_word, find_dialect, quote_word, sep_line
+from rowlock.imports.read.dialect import SAMPLE_BYTES, Sample, delimiter_word, find_dialect, quote_word, sep_line
 from rowlock.imports.read.encoding import WINDOWS, Encoding, as_utf8, narrow_encoding, wide_encoding
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import Shape
@@ -34,7 +34,7 @@ def open_delimited(path: Path, *, name: str, limits: ReadLimits) -> DelimitedFil
         raise FileRefused("the file is empty", code="empty_file")
     given, skip = sep_line(sample)
     sample = sample[skip:]
-    dialect = find_dialect(sample, given=given, tabs=_promises_tabs(name), limits=limits)
+    dialect = find_dialect(Sample(sample, whole), given=given, tabs=_promises_tabs(name), limits=limits)
     return DelimitedFile(packed, encoding, dialect, sample=sample, skip=skip, limits=limits)
 
 
