@@ -81,9 +81,14 @@ CSV = [
     BadFile("wide-rows.csv", _wide_rows, rows=12_001, bad=12_000),
     BadFile(
         "latin.csv",
-        text(HEADER.encode() + GOOD.encode() + b"\xff\xfe\xfd,\x80\x81,1\n" * 100_000),
+        text(HEADER.encode() + GOOD.encode() + b"\xff,\x80\x81,1\n" * 100_000),
         rows=100_001,
         bad=100_000,
+    ),
+    BadFile(
+        "foreign.csv",
+        text(HEADER.encode() + GOOD.encode() + b"\xff\xfe\xfd,\x80\x81,1\n" * 100_000),
+        "encoding_unknown",
     ),
     BadFile(
         "half-utf16.csv",

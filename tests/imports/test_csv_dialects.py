@@ -52,6 +52,16 @@ TABLES = {
     "all quoted": ('"a","b"\n"1,5","2"\n', "comma", [("1,5", "2")]),
     "line breaks in quotes": ('a;b\n"x\ny, z, w";1\n"p, q";2\n', "semicolon", [("x\ny, z, w", "1"), ("p, q", "2")]),
     "tab file with quotes that mean nothing": ('a\tb\n"x\t5" pipe\n12"\t"\n', "tab", [('"x', '5" pipe'), ('12"', '"')]),
+    "tabs behind commas": (
+        "day,\t\tprice,\tnote\n2026-01-31,\t5,\t\tx\n",
+        "comma",
+        [("2026-01-31", "\t5", "\t\tx")],
+    ),
+    "pipes in the first column": (
+        "id,code\nA_1|b0,4711X\nA_1|c0,4712X\n2|d0,4713\n",
+        "comma",
+        [("A_1|b0", "4711X"), ("A_1|c0", "4712X"), ("2|d0", "4713")],
+    ),
     "spaces after commas": ("a, b\n1, 2\n3, 4\n", "comma", [("1", " 2"), ("3", " 4")]),
 }
 
@@ -72,6 +82,26 @@ def test_the_name_of_a_tsv_file_settles_what_is_even() -> None:
 
 def test_a_tsv_file_that_has_commas_is_read_by_them() -> None:
     assert read("a,b\n1,2\n", name="x.tsv").cells == [("1", "2")]
+
+
+def test_comments_above_the_table_of_a_tsv_file_do_not_hide_its_tabs() -> None:
+    comments = "".join(f"##field=<id={n},type=text;kind={n}>\n" for n in range(8))
+    found = read(comments + "#id\tname\n1\tAnn;a=1;b=2\n2\tBo;a=1;b=2\n", name="x.tsv", header_row=9)
+    assert found.about["delimiter"] == "tab"
+    assert (found.rows, found.bad) == ([(10, ("1", "Ann;a=1;b=2")), (11, ("2", "Bo;a=1;b=2"))], [])
+    commas = "a,b\n" * 8 + "1,2\t3\n"
+    assert read(commas, name="x.tsv").about["delimiter"] == "comma"
+
+
+@pytest.mark.parametrize("lines", [99, 150, 400])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_letters_of_many_lines_in_cells_hide_no_delimiter(delimiter: str, lines: int) -> None:
+    letter = "\n".join("thanks, all is well, we hope; yours, Ann"[: 7 + 5 * (n % 8)] for n in range(lines))
+    rows = [("1", letter, "a"), ("2", "none", "b")] * 20
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows([("id", "letter", "by"), *rows])
+    found = read(out.getvalue(), limits=ReadLimits())
+    assert (found.cells, found.bad) == (rows, [])
 
 
 def test_rows_are_numbered_without_the_sep_line_and_lines_with_it() -> None:
@@ -149,6 +179,50 @@ def test_windows_1252_is_read_as_such() -> None:
     found = read("name,price\nJosé “Pepe”,5 €\nZoë,7 €\n".encode("cp1252"))
     assert found.about["encoding"] == "Windows-1252"
     assert found.cells == [("José “Pepe”", "5 €"), ("Zoë", "7 €")]
+
+
+def test_what_is_read_as_windows_1252_is_told() -> None:
+    told = "the file is not in UTF-8 and was read as Windows-1252; where letters are wrong, save it as UTF-8"
+    assert read("name\nZoë\n".encode("cp1252")).notices == [told]
+    assert read("name\nZoë\n").notices == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ÄÖÜ\ncréée\nÆØÅ",
+        "a\xa0\xa0\xa0\xa0b\n" * 20,
+        "“a”…\n•••\n———\n" * 20,
+        "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ\n" * 3,
+        "Große Straße, 5 °C, ½ kg, «très élevé»\n" * 20,
+    ],
+)
+def test_letters_of_the_west_are_windows_1252(text: str) -> None:
+    found = read(b"a;b\n" + "".join(f"1;{line}\n" for line in text.splitlines()).encode("cp1252"))
+    assert (found.about["encoding"], found.bad) == ("Windows-1252", [])
+    assert [cells[1] for cells in found.cells] == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("cp1251", "Иван Петров;Москва"),
+        ("koi8-r", "Иван Петров;Москва"),
+        ("cp866", "Иван Петров;Москва"),
+        ("cp1253", "Γιώργος;Θεσσαλονίκη"),
+        ("cp1255", "ירושלים;תל אביב"),
+        ("euc-jp", "東京都;鈴木一郎さん"),
+        ("shift_jis", "東京都;鈴木一郎さん"),
+        ("shift_jis", "本日はいい天気;です"),
+        ("gbk", "北京市;王小明先生"),
+        ("big5", "臺北市;王小明先生"),
+        ("euc-kr", "서울특별시;김철수"),
+    ],
+)
+def test_letters_of_another_encoding_refuse_the_file_instead_of_becoming_others(codec: str, text: str) -> None:
+    with pytest.raises(FileRefused, match="save it as UTF-8") as refused:
+        read(b"name;city\n" + text.encode(codec) + b"\nAnn;Oslo\n" + text.encode(codec) + b"\n")
+    assert refused.value.code == "encoding_unknown"
 
 
 def test_bytes_that_windows_1252_does_not_know_cost_their_record() -> None:

@@ -99,6 +99,8 @@ async def test_a_file_is_on_disk_with_its_hash_and_gone_unless_it_is_put(blobs: 
         ("a.tsv.gz", gzip.compress(CSV * 50_000, mtime=0), FileKind.CSV_GZ),
         ("a.xlsx", WORKBOOK, FileKind.XLSX),
         ("a.xlsm", WORKBOOK, FileKind.XLSX),
+        ("a.xlsx", zipped("[Content_Types].xml", "xl/embeddings/Sheet1.xlsx", "xl/workbook.xml"), FileKind.XLSX),
+        ("a.xlsx", zipped("xl/workbook.xml", "xl/embeddings/1.docx", first=zipped("word/document.xml")), FileKind.XLSX),
     ],
 )
 async def test_what_can_be_imported_is_taken(blobs: Blobs, name: str, data: bytes, kind: FileKind) -> None:

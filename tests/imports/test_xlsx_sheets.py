@@ -67,6 +67,15 @@ def test_an_unknown_sheet_is_refused_with_the_names_there_are(tmp_path: Path, na
     assert refused.value.more == {"sheets": ["Old", "AP Data", "Budget"]}
 
 
+def test_a_workbook_of_charts_alone_is_not_called_damaged(tmp_path: Path) -> None:
+    book = parts(sheet_xml(""))
+    relations = str(book["xl/_rels/workbook.xml.rels"])
+    book["xl/_rels/workbook.xml.rels"] = relations.replace("/worksheet", "/chartsheet", 1)
+    with pytest.raises(errors.FileRefused, match="only charts or macros") as refused:
+        read(write(tmp_path / "charts.xlsx", book))
+    assert refused.value.code == "empty_file"
+
+
 def test_rows_have_the_numbers_of_the_sheet_and_blank_ones_are_left_out(tmp_path: Path) -> None:
     rows = (
         f'<row r="2">{value("A2", 2)}</row><row r="3"/><row r="4" s="1" customFormat="1"><c r="A4" s="1"/></row>'

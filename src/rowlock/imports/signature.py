@@ -153,7 +153,11 @@ def _ole_entries(header: bytes) -> int:
 def _what(head: bytes) -> str | None:
     """What the first bytes are, if that is neither text nor a workbook nor packed."""
     if head.startswith(_ZIP):
-        for entry in _zip_entries(head):
+        entries = list(_zip_entries(head))
+        # A workbook may hold documents of any kind, whose own entries are seen here, too, where they are not packed.
+        if any(entry.startswith("xl/") and entry != "xl/workbook.bin" for entry in entries):
+            return None if "xl/workbook.bin" not in entries else "a binary workbook (.xlsb)"
+        for entry in entries:
             for start, words in _ENTRIES:
                 if entry.startswith(start):
                     return words

@@ -28,6 +28,7 @@ _PARTS_MAX = 200
 _TOGETHER = 4  # many chunks are a multiple of this: two or four at a time end together, and none is left over
 _ROOM_BYTES = 1 << 16
 _SIZE_BYTES = 4
+_PLACE_BYTES = 8
 
 
 def chunk_count(size_bytes: int, order: Order) -> int:
@@ -54,7 +55,7 @@ class Splitter:
         """Append rows as they come, to a chunk until it is large enough, then to the next."""
         if self._nothing(frame):
             return
-        rows_at_once = max(1, int(self._chunk_bytes * frame.height / frame.estimated_size()))
+        rows_at_once = max(1, int(self._chunk_bytes * frame.height / _written_bytes(frame)))
         for piece in frame.iter_slices(rows_at_once):
             if not self._files or (self._files[-1].size_bytes >= self._chunk_bytes and len(self._files) < self._count):
                 self._open()
@@ -82,17 +83,19 @@ class Splitter:
 
     def _divide(self, large: _File) -> None:
         """A chunk that became too large, because there was more text than the file's size let expect, or because of a
-        few keys with many rows: into several, by other bits of the hash."""
+        few keys with many rows: into several, by other bits of the hash; by lines where there is no key."""
         count = min(_PARTS_MAX, -(-large.size_bytes // self._room))
-        first = len(self._files)
+        first, before, keyed = len(self._files), 0, False
         for _ in range(count):
             self._open()
         for frame in large.frames():
-            for number, rows in _parted(frame, pl.col(_HASH) // self._count % count):
+            by_line = (pl.int_range(pl.len()) + before) * count // large.rows
+            before, keyed = before + frame.height, _HASH in frame.columns
+            for number, rows in _parted(frame, pl.col(_HASH) // self._count % count if keyed else by_line):
                 self._files[first + number].write(rows)
         for file in self._files[first:]:
             file.end()
-            if file.size_bytes > _LARGEST * self._room:
+            if keyed and file.size_bytes > _LARGEST * self._room:
                 raise FileRefused(
                     f"too many rows have the same key: {file.rows:,} would have to be loaded together; split the file",
                     code="file_too_large",
@@ -193,6 +196,12 @@ def read_chunk(data: bytes) -> pl.DataFrame:
         frames.append(pl.read_ipc_stream(io.BytesIO(view[at : at + size])))
         at += size
     return pl.concat(frames).drop(_HASH, strict=False)
+
+
+def _written_bytes(frame: pl.DataFrame) -> int:
+    """How large a chunk file becomes by these rows, about: beside its characters each text has its place in them."""
+    texts = sum(kind == pl.String for kind in frame.dtypes)
+    return int(frame.estimated_size()) + _PLACE_BYTES * texts * frame.height
 
 
 def _parted(frame: pl.DataFrame, part: pl.Expr) -> Iterator[tuple[int, pl.DataFrame]]:

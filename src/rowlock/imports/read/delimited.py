@@ -10,8 +10,8 @@ from typing import Any
 
 from rowlock.errors import FileRefused
 from rowlock.imports.read.blocks import Blocks
-from rowlock.imports.read.dialect import SAMPLE_BYTES, delimiter_word, find_dialect, quote_word, sep_line
-from rowlock.imports.read.encoding import Encoding, as_utf8, narrow_encoding, wide_encoding
+from rowlock.imports.read.dialect import SAMPLE_BYTES, Sample, delimiter_word, find_dialect, quote_word, sep_line
+from rowlock.imports.read.encoding import WINDOWS, Encoding, as_utf8, narrow_encoding, wide_encoding
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import Shape
 from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
@@ -34,7 +34,7 @@ def open_delimited(path: Path, *, name: str, limits: ReadLimits) -> DelimitedFil
         raise FileRefused("the file is empty", code="empty_file")
     given, skip = sep_line(sample)
     sample = sample[skip:]
-    dialect = find_dialect(sample, given=given, tabs=_promises_tabs(name), limits=limits)
+    dialect = find_dialect(Sample(sample, whole), given=given, tabs=_promises_tabs(name), limits=limits)
     return DelimitedFile(packed, encoding, dialect, sample=sample, skip=skip, limits=limits)
 
 
@@ -61,6 +61,10 @@ class DelimitedFile:
         }
         if packed.gzip:
             self.about["packed"] = "gzip"
+        if encoding is WINDOWS:
+            self.notices.append(
+                "the file is not in UTF-8 and was read as Windows-1252; where letters are wrong, save it as UTF-8"
+            )
 
     def head(self, limit: int) -> list[HeadRow]:
         """The first rows, blank ones left out; of a record that cannot be read, what can be read of it."""

@@ -18,7 +18,8 @@ _QUOTES = {b"": "none", b'"': "double quote", b"'": "single quote"}
 
 _SEP_LINE = re.compile(rb'\A"?sep=([^\r\n"\x80-\xff])"?[ \t;,]*(?:\r\n|\r|\n|\Z)', re.IGNORECASE)
 _NUMBER = re.compile(rb"[-+(]?[\d.,' \xa0\xc2]*\d[\d.,]*\)?[ \xc2\xa0]*(?:%|[A-Z]{3}|\$|\xe2\x82\xac|\xc2\xa3)?")
-_PROSE = re.compile(rb"(?:[^,;|\t]|[,;](?= |\Z)|(?<=\d),(?=\d{3}))*")  # a comma or semicolon is followed by a space
+# A comma or semicolon is followed by a space, or a comma by the three digits of a group.
+_PROSE = re.compile(rb"(?:[^,;|\t]|[,;](?= )|(?<=\d),(?=\d{3}(?!\d)))*")
 
 
 def sep_line(start: bytes) -> tuple[bytes, int]:
@@ -37,15 +38,28 @@ def quote_word(dialect: Dialect) -> str:
     return _QUOTES[dialect.quote]
 
 
-def find_dialect(sample: bytes, *, given: bytes = b"", tabs: bool = False, limits: ReadLimits) -> Dialect:
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first lines of a file, and whether they are all of it."""
+
+    text: bytes
+    whole: bool
+
+
+def find_dialect(sample: Sample, *, given: bytes = b"", tabs: bool = False, limits: ReadLimits) -> Dialect:
     """The dialect of the sample; `given` is a declared delimiter, `tabs` means that the file's name promises tabs."""
     views = [_view(sample, delimiter, limits) for delimiter in ([given] if given else _DELIMITERS)]
-    promised = [view for view in views if tabs and view.dialect.delimiter == b"\t" and view.even >= 0.5]
+    promised = [view for view in views if tabs and view.dialect.delimiter == b"\t" and _has_tabs(view, views)]
     blank = [view for view in views if not view.records and not view.faults]
     best = max(promised or blank or views, key=lambda view: view.score)
     if given or promised or blank or not best.one_column:
         return best.dialect
     return _view(sample, b"", limits).dialect
+
+
+def _has_tabs(view: _View, views: list[_View]) -> bool:
+    """Does a file keep the promise of its name? Comments above the table do not break it, unless another is as good."""
+    return view.even >= 0.5 or (view.below >= 0.5 and all(other.even < 1.0 for other in views))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,12 @@ class _View:
         return sum(1.0 if n == usual else 0.5 if 1 < n < usual else 0.0 for n in lengths) / total
 
     @property
+    def below(self) -> float:
+        """From the first record of several cells on, how many have several."""
+        several = [len(cells) > 1 for cells in self.records]
+        return several.count(True) / (len(several) - several.index(True)) if any(several) else 0.0
+
+    @property
     def score(self) -> float:
         """Even records of many cells, and cells that look whole."""
         cells = [cell for cells in self.records for cell in cells]
@@ -82,8 +102,8 @@ class _View:
 
     def _looks_whole(self, cell: bytes) -> bool:
         """Was it not plainly cut out of a longer text, or glued together? Only a quoted cell contains the delimiter."""
-        delimiter = self.dialect.delimiter
-        return bool(delimiter and delimiter in cell) or bool(_NUMBER.fullmatch(cell.strip()) or _PROSE.fullmatch(cell))
+        delimiter, text = self.dialect.delimiter, cell.strip()
+        return bool(delimiter and delimiter in cell) or bool(_NUMBER.fullmatch(text) or _PROSE.fullmatch(text))
 
     @property
     def one_column(self) -> bool:
@@ -106,42 +126,46 @@ class _View:
         )
 
 
-def _view(sample: bytes, delimiter: bytes, limits: ReadLimits) -> _View:
+def _view(sample: Sample, delimiter: bytes, limits: ReadLimits) -> _View:
     """The best of the ways to quote with this delimiter; the usual one unless the sample is clear."""
-    best = _read(sample, Dialect(delimiter), limits)
+    best, text = _read(sample, Dialect(delimiter), limits), sample.text
     edge = re.escape(delimiter) or rb"\n"
     start, end = rb"(?:\A|(?<=[\r\n" + edge + rb"]))", rb"(?=[\r\n" + edge + rb"]|\Z)"
-    if b"\\" in sample:
+    if b"\\" in text:
         view = _read(sample, replace(best.dialect, escapes=True), limits)
         if view.faults < best.faults or (view.faults == best.faults and view.even > best.even):
             best = view
-    if delimiter != b" " and re.search(start + rb' +"', sample):
+    if delimiter != b" " and re.search(start + rb' +"', text):
         view = _read(sample, replace(best.dialect, spaces=True), limits)
         if view.faults <= best.faults and view.even >= best.even:
             best = view
-    if best.faults and delimiter in (b"\t", b"|") and not re.search(start + rb'"(?:[^"\r\n]|"")*"' + end, sample):
+    if best.faults and delimiter in (b"\t", b"|") and not re.search(start + rb'"(?:[^"\r\n]|"")*"' + end, text):
         view = _read(sample, replace(best.dialect, quote=b""), limits)
         if view.faults < best.faults and view.even == 1.0:
             best = view
-    if b'"' not in sample and b"'" in sample:
-        opened = len(re.findall(start + rb"'", sample))
-        quoted = len(re.findall(start + rb"'(?:[^'\r\n]|'')*'" + end, sample))
+    if b'"' not in text and b"'" in text:
+        opened = len(re.findall(start + rb"'", text))
+        quoted = len(re.findall(start + rb"'(?:[^'\r\n]|'')*'" + end, text))
         view = _read(sample, replace(best.dialect, quote=b"'"), limits)
         if opened == quoted >= 2 and view.faults <= best.faults and view.even >= best.even:
             best = view
     return best
 
 
-def _read(sample: bytes, dialect: Dialect, limits: ReadLimits) -> _View:
-    reader = RecordReader(dialect, limits)
+def _read(sample: Sample, dialect: Dialect, limits: ReadLimits) -> _View:
+    reader, text = RecordReader(dialect, limits), sample.text
     records: list[list[bytes]] = []
     faults, looked_at = 0, 0
-    _, at = empty_lines(sample, 0, len(sample))
-    while at < len(sample) and len(records) + faults < _SAMPLE_RECORDS and looked_at < _LOOKED_AT_MAX:
-        record = reader.read(sample, at, line=1, width=None, final=True)
-        assert record is not None  # nothing is waited for
+    _, at = empty_lines(text, 0, len(text))
+    while at < len(text) and len(records) + faults < _SAMPLE_RECORDS and looked_at < _LOOKED_AT_MAX:
+        # Once it is known how many cells there should be, a cell may have many lines.
+        width = len(records[0]) if records and len(records[0]) > 1 else None
+        # A cell that is not closed in the last half may be cut off; an earlier one is taken for a fault.
+        record = reader.read(text, at, line=1, width=width, final=sample.whole or at < len(text) // 2)
+        if record is None:
+            break
         looked_at += 1
-        _, at = empty_lines(sample, record.end, len(sample))
+        _, at = empty_lines(text, record.end, len(text))
         if record.fault and record.fault[0] != "record_too_long":
             faults += 1
         elif any(cell.strip() for cell in record.cells):

@@ -14,10 +14,18 @@ from itertools import chain
 
 import polars as pl
 
+from rowlock.errors import FileRefused
+
 UTF8_BOM = b"\xef\xbb\xbf"
 _BROKEN_MAX = 1_000  # broken bytes seen before the rest of the file no longer matters
+_ASCII = bytes(range(128))
 _ESCAPED = re.compile("[\udc80-\udcff]")
 _LOOK_BYTES = 4_096
+_RUN = re.compile(rb"[\x80-\xff]{3,}+")
+_LETTER = re.compile(rb"[\xc0-\xff]")  # of Windows-1252; what is before them are mostly signs
+_UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # in Windows-1252
+_FOREIGN_BYTES_MIN = 12  # in so many there is more than one odd word
+_FOREIGN_LOOK = 1 << 20  # bytes beyond ASCII that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +67,20 @@ def wide_encoding(start: bytes) -> Encoding | None:
 
 
 def narrow_encoding(pieces: Callable[[], Iterator[bytes]]) -> Encoding:
-    """UTF-8, unless more of the file contradicts it than speaks for it: then Windows-1252."""
-    return replace(UTF8, clean=True) if _all_utf8(pieces()) else _likely(pieces())
+    """UTF-8, unless more of the file contradicts it than speaks for it: then Windows-1252.
+
+    What can be neither is refused: it would become text that nobody wrote.
+    """
+    if _all_utf8(pieces()):
+        return replace(UTF8, clean=True)
+    likely = _likely(pieces())
+    if likely is WINDOWS and _is_foreign(pieces()):
+        raise FileRefused(
+            "the file is not in UTF-8, and its letters make no sense in Windows-1252: they are those of another "
+            "encoding, such as a Cyrillic, Greek, Japanese or Chinese one; save it as UTF-8 and upload that",
+            code="encoding_unknown",
+        )
+    return likely
 
 
 def _all_utf8(pieces: Iterator[bytes]) -> bool:
@@ -104,6 +124,23 @@ def _likely(pieces: Iterator[bytes]) -> Encoding:
             if broken > _BROKEN_MAX and broken > valid:
                 break
     return replace(UTF8, clean=not broken) if valid >= broken else WINDOWS
+
+
+def _is_foreign(pieces: Iterator[bytes]) -> bool:
+    """Is most of what is beyond ASCII in words of such letters? In the languages of Windows-1252 they stand alone."""
+    total = in_runs = in_words = undefined = 0
+    for piece in pieces:
+        if piece.isascii():
+            continue
+        beyond, runs = piece.translate(None, _ASCII), _RUN.findall(piece)
+        total += len(beyond)
+        in_runs += sum(map(len, runs))
+        in_words += sum(len(run) for run in runs if _LETTER.search(run))
+        undefined += len(beyond) - len(beyond.translate(None, _UNDEFINED))
+        if total > _FOREIGN_LOOK:
+            break
+    foreign = in_runs if undefined else in_words
+    return foreign >= _FOREIGN_BYTES_MIN and foreign > total / 2
 
 
 def as_utf8(pieces: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:

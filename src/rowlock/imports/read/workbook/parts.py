@@ -35,6 +35,7 @@ class Workbook:
     shared_strings: str | None = None
     styles: str | None = None
     since_1904: bool = False
+    other_sheets: int = 0  # charts, macros and dialogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def read_workbook(package: Package) -> Workbook:
         relation = targets.get(relation_id)
         if relation is not None and relation.kind == "worksheet":
             book.sheets.append(Sheet(name, relation.target, hidden))
+        elif relation is not None:
+            book.other_sheets += 1
     folder = posixpath.dirname(part)
     book.shared_strings = _other(package, relations, "sharedStrings", posixpath.join(folder, "sharedStrings.xml"))
     book.styles = _other(package, relations, "styles", posixpath.join(folder, "styles.xml"))
@@ -84,6 +87,11 @@ def read_workbook(package: Package) -> Workbook:
 
 def choose_sheet(book: Workbook, wanted: str | None) -> Sheet:
     """The sheet of that name, or the first that is visible; raises with the names that there are."""
+    if not book.sheets and book.other_sheets:
+        raise FileRefused(
+            "The workbook has no sheet with cells, only charts or macros. Upload the workbook that has the table.",
+            code="empty_file",
+        )
     if not book.sheets:
         raise damaged("it has no worksheet")
     if wanted is None:
