@@ -22,9 +22,12 @@ _ASCII = bytes(range(128))
 _ESCAPED = re.compile("[\udc80-\udcff]")
 _LOOK_BYTES = 4_096
 _RUN = re.compile(rb"[\x80-\xff]{3,}+")
+_MIXED = re.compile(rb"[\xc0-\xff][\x80-\xbf]+[\xc0-\xff]")  # no word of Windows-1252 has a sign in it
 _LETTER = re.compile(rb"[\xc0-\xff]")  # of Windows-1252; what is before them are mostly signs
 _UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # in Windows-1252
-_FOREIGN_BYTES_MIN = 12  # in so many there is more than one odd word
+_ODD_BYTES_MIN = 12  # in so many there is more than one odd word
+_LONG_BYTES = 5
+_LONG_WORDS_MIN = 2  # different ones: "äöüÄÖÜß" may well stand in a Western file, and more than once
 _FOREIGN_LOOK = 1 << 20  # bytes beyond ASCII that are looked at
 
 
@@ -129,6 +132,7 @@ def _likely(pieces: Iterator[bytes]) -> Encoding:
 def _is_foreign(pieces: Iterator[bytes]) -> bool:
     """Is most of what is beyond ASCII in words of such letters? In the languages of Windows-1252 they stand alone."""
     total = in_runs = in_words = undefined = 0
+    words: set[bytes] = set()
     for piece in pieces:
         if piece.isascii():
             continue
@@ -137,10 +141,13 @@ def _is_foreign(pieces: Iterator[bytes]) -> bool:
         in_runs += sum(map(len, runs))
         in_words += sum(len(run) for run in runs if _LETTER.search(run))
         undefined += len(beyond) - len(beyond.translate(None, _UNDEFINED))
+        if len(words) < _LONG_WORDS_MIN:
+            words.update(run for run in runs if len(run) >= _LONG_BYTES)
         if total > _FOREIGN_LOOK:
             break
-    foreign = in_runs if undefined else in_words
-    return foreign >= _FOREIGN_BYTES_MIN and foreign > total / 2
+    if undefined or any(map(_MIXED.search, words)):
+        return in_runs >= _ODD_BYTES_MIN and in_runs > total / 2
+    return len(words) >= _LONG_WORDS_MIN and in_words > total / 2
 
 
 def as_utf8(pieces: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
