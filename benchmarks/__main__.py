@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,25 +59,43 @@ def main() -> int:
                 about = describe(systems, cache, server, plan, data)
                 if members is not None:
                     about["mongodb"] = members.version()
-                started = time.monotonic()
-                runs = _measure(Context(bench, plan, server, members), systems, workloads)
+                partial = bool(options.only or options.rows or options.repeat)
+                kept = Kept({system.name: {} for system in systems}, systems, about, partial)
+                _measure(Context(bench, plan, server, members), systems, workloads, kept)
                 if groups:
                     about["import_versions"] = import_versions(cache)
-                    runs[PART] = imports.measure(Ground(plan, server, cache, data), groups)
+                    kept.add(PART, imports.measure(Ground(plan, server, cache, data), groups))
                 if synced:
-                    runs[sync.PART] = sync.measure(plan, server, data, synced)
-                about["minutes"] = round((time.monotonic() - started) / 60, 1)
+                    kept.add(sync.PART, sync.measure(plan, server, data, synced))
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1
-    path = report.write(runs, systems, about, partial=bool(options.only or options.rows or options.repeat))
-    print(f"\n{path.read_text()}")
+    print(f"\n{kept.write().read_text()}")
     return 0
 
 
-def _measure(context: Context, systems: list[System], workloads: list[Workload]) -> Runs:
+@dataclass(slots=True)
+class Kept:
+    """What was measured so far, written down after every turn and part: a run that is broken off leaves that much."""
+
+    runs: Runs
+    systems: list[System]
+    about: dict[str, Any]
+    partial: bool
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, part: str, measured: dict[str, list[dict[str, Any]]]) -> None:
+        self.runs[part] = measured
+        self.write()
+
+    def write(self) -> Path:
+        self.about["minutes"] = round((time.monotonic() - self.began) / 60, 1)
+        return report.write(self.runs, self.systems, self.about, self.partial)
+
+
+def _measure(context: Context, systems: list[System], workloads: list[Workload], kept: Kept) -> None:
     """All of it, and all of it again: what is compared took turns, and met the same machine."""
-    runs: Runs = {system.name: {} for system in systems}
+    runs = kept.runs
     broken: set[tuple[str, str]] = set()
     for turn in range(context.plan.repeat):
         for workload, system in itertools.product(workloads, systems):
@@ -87,7 +105,7 @@ def _measure(context: Context, systems: list[System], workloads: list[Workload])
                 runs[system.name].setdefault(workload.name, []).append(entry)
                 if "error" in entry:
                     broken.add((system.name, workload.name))
-    return runs
+        kept.write()
 
 
 def _measure_once(context: Context, system: System, workload: Workload) -> dict[str, Any]:
