@@ -68,21 +68,22 @@ def over(end: Settlement, status: Status, now: datetime) -> Document:
 class Changes:
     """What becomes of each job, those alike together: one update of a hundred jobs costs a third of a hundred."""
 
-    def __init__(self, owner: WorkerId) -> None:
+    def __init__(self, owner: WorkerId, also: Document | None = None) -> None:
         self._owner = owner
+        self._also = also or {}  # must hold of each
         self._alike: dict[Any, tuple[list[JobId], Document, Document]] = {}
 
-    def add(self, job: Document, fields: Document, gone: Document) -> None:
-        own = job["_id"] if fields.keys() & _OWN else None
+    def add(self, job_id: JobId, lease: int, fields: Document, gone: Document) -> None:
+        own = job_id if fields.keys() & _OWN else None
         values = () if own else tuple(fields.values())
-        alike = self._alike.setdefault((job["lease"], own, values), ([], fields, gone))
-        alike[0].append(job["_id"])
+        alike = self._alike.setdefault((lease, own, values), ([], fields, gone))
+        alike[0].append(job_id)
 
     def updates(self) -> list[UpdateMany]:
         # The guard of every ending: this job, this lease, this owner.
         return [
             UpdateMany(
-                {"_id": {"$in": ids}, "state": RUNNING, "lease": lease, "owner": self._owner},
+                {"_id": {"$in": ids}, "state": RUNNING, "lease": lease, "owner": self._owner, **self._also},
                 {"$set": fields, "$unset": gone},
                 hint=BY_ID,
             )

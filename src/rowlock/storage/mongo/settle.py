@@ -46,11 +46,10 @@ class Settling(Worked):
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
         if not settlements:
             return []
+        left = settlements
         if all(map(is_plain, settlements)):
-            lost = await self._plain(lambda scope: finish(scope, owner, settlements), BUSY_SECONDS)
-            if lost is not None:
-                return lost
-        return await self._atomic(lambda scope: settle(scope, owner, settlements), BUSY_SECONDS)
+            left = await self._plain(lambda scope: finish(scope, owner, settlements), BUSY_SECONDS)
+        return await self._atomic(lambda scope: settle(scope, owner, left), BUSY_SECONDS) if left else []
 
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
@@ -140,7 +139,7 @@ async def _place(
             gone["startedAt"] = ""
         if reason is not None:
             fields["error"] = reason
-        changes.add(job, fields, gone)
+        changes.add(job["_id"], job["lease"], fields, gone)
     result = await scope[JOBS].bulk_write(changes.updates(), ordered=False, session=scope.session)
     if result.matched_count < len(ended):
         return False
