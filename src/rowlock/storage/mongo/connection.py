@@ -1,4 +1,4 @@
-"""The client behind the MongoDB store: what every statement is done with, and errors in our own words."""
+"""The client behind the MongoDB store: what every statement is done with, and how transactions are tried."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from bson.codec_options import CodecOptions
-from bson.errors import BSONError
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import (
-    AutoReconnect,
-    BulkWriteError,
-    ConfigurationError,
-    ConnectionFailure,
-    ExecutionTimeout,
-    InvalidURI,
-    OperationFailure,
-    PyMongoError,
-)
+from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from rowlock.clock import Clock
-from rowlock.errors import SchemaMissing, SettingsError, StoreError, StoreUnavailable
+from rowlock.errors import SchemaMissing, SettingsError
 from rowlock.storage.mongo.moments import floor
+from rowlock.storage.mongo.words import TRANSIENT, is_duplicate, own_words, said, without_password
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -58,91 +49,13 @@ DURABLE = WriteConcern(w="majority", j=True)
 MAJORITY = ReadConcern("majority")
 SNAPSHOT = ReadConcern("snapshot")
 
-_TRANSIENT = "TransientTransactionError"
 _UNKNOWN = "UnknownTransactionCommitResult"
-_DENIED = frozenset({13, 18})
-_UNAVAILABLE_CODES = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
-_FULL_CODE, _FULL_WORDS = 14031, "No space left on device"  # some writes say it in words alone
-DUPLICATE = 11000
 PATIENCE_SECONDS = 45.0  # shorter than a statement may take
-
-
-class TransactionConflict(StoreUnavailable, PyMongoError):
-    """Others were in the way of a transaction: it was rolled back, and can be tried again whole.
-
-    One of the driver's too, so that a caller's own `with_transaction` does try again.
-    """
-
-    def has_error_label(self, label: str) -> bool:
-        return label == _TRANSIENT
 
 
 def database_of(url: str) -> str:
     """The database that a URL names."""
     return unquote(urlsplit(url).path.lstrip("/")) or DATABASE
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown: no password, and no parameters, which may hold one."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        netloc = f"{parts.username or ''}@{netloc.rpartition('@')[2]}"
-    return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
-
-
-def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
-    """The error of our own tree that says the same."""
-    said = _said(error)
-    codes = _codes(error)
-    if isinstance(error, TransactionConflict):
-        return error
-    if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT):
-        return TransactionConflict(f"MongoDB at {url} rolled a transaction back: {said}; try it again")
-    if codes & _DENIED:
-        return StoreUnavailable(f"MongoDB at {url} refused the connection: {said}; check DATABASE_URL")
-    if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or codes & _UNAVAILABLE_CODES:
-        return StoreUnavailable(f"MongoDB at {url} is not available: {said}")
-    if _FULL_CODE in codes or _FULL_WORDS in said:
-        return StoreUnavailable(f"the disk of MongoDB at {url} is full: {said}; free some of it and try again")
-    if isinstance(error, ConfigurationError):
-        return StoreUnavailable(f"MongoDB at {url} cannot be reached as DATABASE_URL says: {said}")
-    return StoreError(f"MongoDB at {url}: {said}")
-
-
-def _said(error: Exception) -> str:
-    """What an error says, without the documents that it is about, nor the topology that follows the reason."""
-    if isinstance(error, PyMongoError) and _is_duplicate(error):
-        return "this id or key is there already"
-    first = next(iter(_write_errors(error)), {})
-    text = str(first.get("errmsg") or error).partition(", full error:")[0].partition(", Timeout:")[0]
-    return text[:500] or type(error).__name__
-
-
-def _codes(error: Exception) -> set[int]:
-    """MongoDB's numbers for what went wrong; of a batch, those of its writes."""
-    if isinstance(error, BulkWriteError):
-        return {one["code"] for one in _write_errors(error)}
-    return {error.code} if isinstance(error, OperationFailure) and error.code is not None else set()
-
-
-def _write_errors(error: Exception) -> list[Document]:
-    """What a batch says of its single writes, and then of how they were kept."""
-    details = (error.details or {}) if isinstance(error, BulkWriteError) else {}
-    return [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
-
-
-@contextmanager
-def own_words(url: str) -> Iterator[None]:
-    """Let no error of the driver's out of the block unexplained."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except TimeoutError as error:
-        raise StoreUnavailable(f"MongoDB at {url} is not available: it did not answer in time") from error
-    except (PyMongoError, BSONError) as error:
-        raise in_own_words(error, url) from error
 
 
 class Scope:
@@ -258,8 +171,8 @@ class Link:
         try:
             return AsyncMongoClient(self.dsn, retryWrites=True, retryReads=True, tz_aware=True, tzinfo=UTC, **chosen)
         except (InvalidURI, ConfigurationError, ValueError) as error:
-            said = _said(error).replace(urlsplit(self.dsn).password or "\0", "…")
-            raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {said}") from None
+            told = said(error).replace(urlsplit(self.dsn).password or "\0", "…")
+            raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {told}") from None
 
     async def replicated(self) -> bool:
         """Whether there is a replica set, so that there are transactions and change streams."""
@@ -414,11 +327,7 @@ def worth_another_try(error: PyMongoError, attempt: int) -> bool:
     """Whether a transaction that ended like this, after so many others, is to be tried again."""
     if attempt + 1 >= TRIES_AT_MOST:
         return False
-    if error.has_error_label(_TRANSIENT):
+    if error.has_error_label(TRANSIENT):
         return True
     # A key that another transaction has just taken: the next try sees it. If not, the id itself is there already.
-    return attempt + 1 < TRIES_OF_A_KEY and _is_duplicate(error)
-
-
-def _is_duplicate(error: PyMongoError) -> bool:
-    return DUPLICATE in _codes(error)
+    return attempt + 1 < TRIES_OF_A_KEY and is_duplicate(error)

@@ -29,7 +29,6 @@ from rowlock.storage.mongo.connection import (
     Scope,
     database,
     is_replicated,
-    own_words,
     require_migrated,
     worth_another_try,
 )
@@ -37,6 +36,7 @@ from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, job_document
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after, floor
 from rowlock.storage.mongo.notes import NEW, NOTES, Tally
+from rowlock.storage.mongo.words import own_words
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 

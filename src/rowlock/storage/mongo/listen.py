@@ -7,9 +7,10 @@ from typing import Any
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.base import Wake
-from rowlock.storage.mongo.connection import Database, Link, database, own_words
+from rowlock.storage.mongo.connection import Database, Link, database
 from rowlock.storage.mongo.documents import JOBS
 from rowlock.storage.mongo.notes import NOTES
+from rowlock.storage.mongo.words import own_words
 
 ANY_QUEUE = "*"
 AWAIT_MS = 30_000

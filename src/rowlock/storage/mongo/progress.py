@@ -12,9 +12,10 @@ from typing import Any
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
-from rowlock.storage.mongo.connection import BUSY_SECONDS, DUPLICATE, Document, Scope
+from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, JOBS, RUNNING, storable
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.words import DUPLICATE
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, Progress, WorkerId
 

@@ -24,7 +24,6 @@ from rowlock.storage.mongo.connection import (
     Link,
     Work,
     commit,
-    own_words,
 )
 from rowlock.storage.mongo.enqueue import Producing
 from rowlock.storage.mongo.examine import examine
@@ -43,6 +42,7 @@ from rowlock.storage.mongo.schedules import Schedules
 from rowlock.storage.mongo.settle import Settling
 from rowlock.storage.mongo.tally import Counts
 from rowlock.storage.mongo.transaction import MongoTransaction
+from rowlock.storage.mongo.words import own_words
 from rowlock.storage.mongo.workers import Working
 from rowlock.storage.records import Finding, SchemaState
 

@@ -20,13 +20,12 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.failures import remove_first
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.moments import after
+from rowlock.storage.mongo.words import DUPLICATE
 from rowlock.storage.mongo.work import Worked
 
 SUBJECTS = "rowlock_subjects"
 
 INDEXES: tuple[Index, ...] = (Index(SUBJECTS, "in_time", (("touchedAt", 1),)),)
-
-_DUPLICATE = 11000
 
 
 class Subjects(Worked):
@@ -77,7 +76,7 @@ async def _hold(scope: Scope, ids: list[Document], holder: str, seconds: float) 
         try:
             await subjects.insert_many(new, ordered=False)
         except BulkWriteError as error:
-            if any(one["code"] != _DUPLICATE for one in error.details["writeErrors"]):
+            if any(one["code"] != DUPLICATE for one in error.details["writeErrors"]):
                 raise
             # Another was quicker, and may have let go of some already.
             await subjects.update_many({"_id": {"$in": ids}, **free}, {"$set": held})

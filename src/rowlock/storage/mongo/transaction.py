@@ -10,20 +10,19 @@ from pymongo.errors import DuplicateKeyError, WriteError
 
 from rowlock.errors import StoreError
 from rowlock.storage.mongo.connection import (
-    DUPLICATE,
     OPTIONS,
     STATEMENT_SECONDS,
     Document,
     Scope,
     Session,
     Work,
-    own_words,
     patiently,
 )
 from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.mongo.settle import settle
+from rowlock.storage.mongo.words import DUPLICATE, own_words
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 
 T = TypeVar("T")
