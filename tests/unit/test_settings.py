@@ -56,7 +56,7 @@ TABLE: list[tuple[str, list[str], Any, str, Any]] = [
     ("import_unpacked_bytes_max", ["ROWLOCK_IMPORT_UNPACKED_BYTES_MAX"], 8_589_934_592, "1000", 1_000),
     ("import_columns_max", ["ROWLOCK_IMPORT_COLUMNS_MAX"], 1_000, "50", 50),
     ("import_cell_chars_max", ["ROWLOCK_IMPORT_CELL_CHARS_MAX"], 1_048_576, "100", 100),
-    ("import_chunk_bytes", ["ROWLOCK_IMPORT_CHUNK_BYTES"], 8_388_608, "2048", 2_048),
+    ("import_chunk_bytes", ["ROWLOCK_IMPORT_CHUNK_BYTES"], 7_340_032, "2048", 2_048),
     ("import_chunks_max", ["ROWLOCK_IMPORT_CHUNKS_MAX"], 1_000, "10", 10),
     ("import_errors_max", ["ROWLOCK_IMPORT_ERRORS_MAX"], 10_000, "10", 10),
     ("import_plan_seconds", ["ROWLOCK_IMPORT_PLAN_SECONDS"], 1_800.0, "60", 60.0),
