@@ -43,7 +43,9 @@ async def beside(connection: Any, load: Load, shape: Shape, frame: pl.DataFrame)
     await look.keys.create()
     async with looking_up(connection, shape), in_utc(connection):
         found = await look.up(rows.gather_every(step))
-        if found is not None and step > 1 and found.few(len(frame) // step):
+        if found is not None and not found.few(len(frame) // step):
+            found = None
+        if found is not None and step > 1:
             found = await look.up(rows.filter(pl.col("n") % step != 0))
     await look.keys.drop()
     if found is None or not found.few(len(frame)):
