@@ -32,6 +32,7 @@ _CLAIM_SECONDS = 0.1  # and no more than the store hands out in this time
 _KEPT = 0.9  # of how quick that was, from claim to claim: some take long because others have their turn
 _AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
 _REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
+_UNSETTLED = 0.5  # of what is claimed ahead: when more than that is done and not settled, the next claim waits
 _GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
 _DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
@@ -105,6 +106,7 @@ class Lane:
         self.progressed = False  # some claim found something, since someone asked
         self.woken_by_poll = False  # since the last claim that found something
         self.on_rest = on_rest
+        self._in_batches = any(declared.batch is not None for declared in types.values())
         width = slots_per_runner(types)
         self.runners = [Runner(self, first_slot + index * width) for index in range(size.concurrency)]
 
@@ -114,7 +116,7 @@ class Lane:
         """The next job, or None."""
         if self.suspects.waiting:
             return self._take_alone()
-        if not self._buffer or self._short_of_a_batch():
+        if not self._buffer or (self._in_batches and self._short_of_a_batch()):
             return None
         claimed = self._buffer.popleft()
         if claimed[4] and on_trial(claimed[4], self.settings.deaths_max):
@@ -259,12 +261,13 @@ class Lane:
     def _room(self) -> int:
         """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there.
 
-        0 too while the store is behind with the settlements: what is done comes before what is new.
+        0 too while the store is behind with the settlements: what is done comes before what is new, and would run again
+        if this process died now.
         """
         if self.suspects.waiting:
             return 0
         ahead = self._ahead = min(self._ahead, self._ahead_max())
-        if self.settler.unsettled > max(ahead, self.size.concurrency * self.unit):
+        if self.settler.unsettled > max(ahead * _UNSETTLED, self.size.concurrency * self.unit):
             return 0
         self._refill_at = ahead * _REFILL
         free = min(len(self._waiters), self.size.concurrency)

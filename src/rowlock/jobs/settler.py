@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rowlock.errors import StoreError, StoreUnavailable
@@ -63,7 +63,8 @@ class Settler:
 
     @property
     def unsettled(self) -> int:
-        return len(self._pending)
+        """How many jobs are done and not in the store: what would run again if this process died."""
+        return len(self._in_flight) + len(self._pending)
 
     async def flushed(self) -> None:
         """Wait until everything added so far is in the store."""
@@ -112,12 +113,16 @@ class Settler:
             batch = []
 
     def _measure(self, batch: list[Settlement], lost: list[JobId]) -> None:
-        seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for settlement in batch:
-            seconds[settlement[7:9]].append(settlement[3])
-        for (type_name, queue), mine in seconds.items():
+        _, _, outcomes, seconds, _, _, _, types, queues, _ = zip(*batch, strict=True)
+        by_kind: dict[tuple[str, str], Sequence[float]] = {(types[0], queues[0]): seconds}
+        if not types.count(types[0]) == queues.count(queues[0]) == len(batch):
+            mixed: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+            for kind, took in zip(zip(types, queues, strict=True), seconds, strict=True):
+                mixed[kind].append(took)
+            by_kind = dict(mixed)
+        for (type_name, queue), mine in by_kind.items():
             self._measures.observe("run_seconds", {"queue": queue, "type": type_name}, mine)
-        retried = sum([settlement[2] == Outcome.RETRY for settlement in batch])
+        retried = outcomes.count(Outcome.RETRY)
         if retried:
             self._measures.add("retried", {}, retried)
         if lost:
@@ -148,10 +153,10 @@ class Settler:
                 "lease.lost", jobs=lost, reason="another attempt owns these jobs; their results were not recorded"
             )
         missing = set(lost)
-        done = [s[0] for s in batch if s[2] == 1 and s[0] not in missing]
+        done = [s for s in batch if s[2] == 1 and s[0] not in missing]
         if done:
-            kinds = Counter([s[7] for s in batch if s[2] == 1 and s[0] not in missing])
-            self._log.info("job.succeeded", count=len(done), types=dict(kinds), jobs=done)
+            ids, _, _, _, _, _, _, types, _, _ = zip(*done, strict=True)
+            self._log.info("job.succeeded", count=len(done), types=dict(Counter(types)), jobs=list(ids))
         if len(done) + len(missing) == len(batch):
             return
         for settlement in batch:
