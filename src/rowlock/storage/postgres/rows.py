@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any, TypeVar
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from rowlock.errors import DuplicateJob
 from rowlock.garbage import no_garbage
 from rowlock.ids import uuid7
-from rowlock.storage.records import JobRecord, NewJob, OnConflict, Outcome, Receipt, Settlement, Status
+from rowlock.storage.records import Claimed, JobRecord, NewJob, OnConflict, Outcome, Receipt, Settlement, Status
 
 T = TypeVar("T")
 
@@ -71,6 +72,22 @@ def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
             )
         made[ordinal - 1] = Receipt(existing, False)
     return made
+
+
+def claimed(rows: Iterable[Any]) -> tuple[list[Claimed], int]:
+    """The jobs of a claim, in the order in which they are to start, and the seq of the last."""
+    make = tuple.__new__  # what Claimed._make does, without its check, once per job
+    found: list[tuple[int, int, Claimed]] = []
+    for lease, attempt, most, deaths, priority, kind, key, seqs, ids, payloads, companies, traces in rows:
+        none = [None] * len(seqs)
+        alike = zip(ids.split(BETWEEN), payloads.split(BETWEEN), companies or none, traces or none, strict=True)
+        jobs = [
+            make(Claimed, (id_, lease, attempt, most, deaths, priority, kind, payload, company, key, trace))
+            for id_, payload, company, trace in alike
+        ]
+        found += zip(repeat(priority, len(seqs)), seqs, jobs, strict=True)
+    found.sort()
+    return [job for _, _, job in found], found[-1][1] if found else 0
 
 
 def may_reject(jobs: Sequence[NewJob]) -> bool:

@@ -25,6 +25,7 @@ from rowlock.storage.postgres.overview import Overview
 from rowlock.storage.postgres.reliability import Reliability
 from rowlock.storage.postgres.rows import (
     BETWEEN,
+    claimed,
     clean,
     columns,
     failed_attempts,
@@ -140,11 +141,10 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         while True:
             priority, seq = scan.start()
             rows = await self._connections.fetch("claim", queue, owner, limit, priority, seq, scan.key, self._now)
-            last = (rows[-1][5], rows[-1][11], rows[-1][9]) if rows else (0, 0, None)
-            if not scan.end(len(rows), limit, last[:2], last[2]):
-                break
-        make = tuple.__new__  # what Claimed._make does, without its check, once per job
-        return [make(Claimed, row[:11]) for row in rows]
+            jobs, last_seq = claimed(rows)
+            last = jobs[-1] if jobs else _NO_JOB
+            if not scan.end(len(jobs), limit, (last.priority, last_seq), last.limit_key):
+                return jobs
 
     async def glance(self, queues: Sequence[str]) -> list[Glance]:
         rows = await self._connections.fetch("glance", list(queues), self._now)
@@ -251,6 +251,7 @@ class PostgresTransaction(ImportingTransaction, Loading):
 _BUSY_CONNECTIONS = 3
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _NOTHING = Settlement(_NOBODY, 0)
+_NO_JOB = Claimed(_NOBODY, 0, 0, 0, 0, 0, "", "", None, None, None)
 _STATUS = {Outcome.FAILED: Status.FAILED, Outcome.CANCELLED: Status.CANCELLED, Outcome.RETRY: Status.QUEUED}
 
 

@@ -21,8 +21,13 @@ FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = $1
 DELETE FROM rowlock.workers WHERE id = $1::uuid
 
 -- name: claim
-SELECT id, lease, attempt, max_attempts, deaths, priority, type, payload, company_id, limit_key, trace, seq
+-- Jobs that differ in little come as one row: their ids and payloads as one text each, as in enqueue, their companies and
+-- traces only where there are some. A large payload comes alone: all of them together may not fit into one text.
+SELECT lease, attempt, max_attempts, deaths, priority, type, limit_key, array_agg(seq), string_agg(id, chr(30)),
+       string_agg(payload, chr(30)), CASE WHEN count(company_id) > 0 THEN array_agg(company_id) END,
+       CASE WHEN count(trace) > 0 THEN array_agg(trace) END
 FROM rowlock.claim($1, $2::uuid, $3, $4, $5, $6, $7)
+GROUP BY lease, attempt, max_attempts, deaths, priority, type, limit_key, CASE WHEN octet_length(payload) > 16384 THEN seq END
 
 -- name: glance
 SELECT q.name,
