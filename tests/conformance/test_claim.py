@@ -7,6 +7,7 @@ import json
 from conformance.builders import (
     ANN,
     BEN,
+    end,
     ids,
     near,
     new_job,
@@ -57,6 +58,36 @@ async def test_a_claimed_job_is_not_claimed_again(store: Store, other: Store) ->
     await put_and_take(store)
     assert await taken(store, BEN) == []
     assert await taken(other, BEN) == []
+
+
+async def test_each_of_many_unlike_jobs_keeps_what_is_its_own_and_its_place(store: Store) -> None:
+    jobs = [
+        new_job(
+            type=f"type.{number % 3}",
+            payload=json.dumps({"number": number, "text": "x" * (20_000 if number % 7 == 0 else number)}),
+            priority=100 + number % 2,
+            max_attempts=1 + number % 4,
+            company_id=f"company {number}" if number % 5 == 0 else None,
+            trace=f"00-{number}-b-01" if number % 6 else None,
+        )
+        for number in range(60)
+    ]
+    await store.enqueue(jobs)
+    early = await store.claim("default", ANN, 20)
+    given_back = {claimed.id for claimed in early[::2]}
+    await store.settle(ANN, [end(claimed, Outcome.RELEASE) for claimed in early if claimed.id in given_back])
+    await store.settle(ANN, [end(claimed) for claimed in early if claimed.id not in given_back])
+    gone = {claimed.id for claimed in early} - given_back
+    expected = [
+        (job.id, 2 if job.id in given_back else 1, job.max_attempts, job.priority, job.type, job.company_id, job.trace)
+        for job in sorted(jobs, key=lambda job: job.priority)
+        if job.id not in gone
+    ]
+    claimed = await store.claim("default", BEN, 100)
+    assert [(c.id, c.lease, c.max_attempts, c.priority, c.type, c.company_id, c.trace) for c in claimed] == expected
+    payloads = {job.id: json.loads(job.payload) for job in jobs}
+    assert [json.loads(c.payload) for c in claimed] == [payloads[c.id] for c in claimed]
+    assert {(c.attempt, c.deaths, c.limit_key) for c in claimed} == {(1, 0, None)}
 
 
 async def test_a_claim_takes_no_more_than_its_limit(store: Store) -> None:

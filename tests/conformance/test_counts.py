@@ -15,6 +15,7 @@ from conformance.builders import (
     ANN,
     BEN,
     EVERYTHING,
+    counted,
     end,
     forever,
     kept,
@@ -559,6 +560,19 @@ async def test_what_came_too_late_has_not_happened(store: Store, clock: FakeCloc
     claimed: Claimed = await put_and_take(store)
     await store.settle(BEN, [end(claimed, Outcome.FAILED, seconds=9, failure=kept(claimed))])
     assert await activity(store) == []
+
+
+async def test_of_a_batch_only_what_was_settled_has_happened(store: Store) -> None:
+    keyed = await put_and_take(store, type="t", unique=while_active("mine"))
+    await put_many(store, 3, type="t")
+    mine, theirs, late = await store.claim("default", ANN, 3)
+    await settle(store, late, type="t", seconds=8)
+    told = [end(claimed, seconds=seconds) for claimed, seconds in ((keyed, 1), (late, 4), (mine, 2))]
+    assert await store.settle(ANN, told) == [late.id]
+    assert await store.settle(BEN, [end(theirs, seconds=16)]) == [theirs.id]
+    assert await activity(store) == [Activity("default", "t", 3, 0, 0, 0, 0, 0, 11.0)]
+    assert await counted(store) == {Status.SUCCEEDED: 3, Status.PROCESSING: 1}
+    assert (await store.enqueue([new_job(unique=while_active("mine"))]))[0].created
 
 
 async def test_activity_is_counted_by_whole_minutes(store: Store, clock: FakeClock) -> None:
