@@ -356,6 +356,8 @@ class MongoDatabase(Database):
         return int(self.server.primary.command({"configureFailPoint": point, "mode": "off"})["count"])
 
     def drop(self) -> None:
+        # The transaction of a process that was killed stays open for a minute: the drop would wait for its locks.
+        self.server.client.admin.command("killAllSessions", [])
         self.server.client.drop_database(self.name)
 
 
