@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rowlock.errors import JobCancelled, LeaseLost, StoreError
+from rowlock.jobs.ahead import Ahead
 from rowlock.jobs.context import Context
 from rowlock.jobs.guard import Guarding
 from rowlock.jobs.policy import Backoff
@@ -27,13 +28,6 @@ from rowlock.observe.redact import Redactor
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
-_HORIZON_SECONDS = 0.2  # claim ahead what the runners will do in this time
-_CLAIM_SECONDS = 0.1  # and no more than the store hands out in this time
-_KEPT = 0.9  # of how quick that was, from claim to claim: some take long because others have their turn
-_AHEAD_BYTES = 32 * 1_048_576  # of payloads claimed ahead, about
-_REFILL = 0.75  # of what is claimed ahead: below it the next claim goes out, and is there before the rest is used up
-_UNSETTLED = 0.5  # of what is claimed ahead: when more than that is done and not settled, the next claim waits
-_GROWTH = 4  # what is claimed ahead, after a claim that got all it asked for
 _STALE_SECONDS = 1.0  # a claimed job that has not started by then is given back
 _DRAIN_SECONDS = 0.005  # between looks, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -93,13 +87,7 @@ class Lane:
         self._hungry = asyncio.Event()
         self._closing = asyncio.Event()
         self.took_at = time.monotonic()  # when the last job began
-        self._mean_seconds = _HORIZON_SECONDS
-        self._weight = 1e9
-        self._mean_bytes = 1.0  # of the payloads of the last claim
-        self._claimed_per_second = 0.0  # by the quickest of the last claims that found all that they asked for
-        self._ahead = size.concurrency
-        self._refill_at = 0.0  # jobs in the buffer
-        self.unit = 1  # how many jobs the last call took
+        self.ahead = Ahead(size.concurrency, size.buffer_max)
         self.claiming_since = math.inf
         self.fruitless = False  # the last claim found nothing
         self.plenty = False  # the last claim found all that it asked for: there may be more
@@ -123,7 +111,7 @@ class Lane:
             self._aside.append(claimed)
             self.suspects.waiting += 1
             return self._take_alone()
-        if len(self._buffer) <= self._refill_at and not self._hungry.is_set():
+        if len(self._buffer) <= self.ahead.refill_at and not self._hungry.is_set():
             self._hungry.set()
         return claimed
 
@@ -132,7 +120,7 @@ class Lane:
         first = self.types.get(self._buffer[0].type)
         if not self.plenty or first is None or first.batch is None or len(self._buffer) >= first.batch:
             return False
-        self.unit = first.batch
+        self.ahead.unit = first.batch
         return all(job.type == first.name and not job.deaths for job in self._buffer)
 
     def _take_alone(self) -> Claimed | None:
@@ -179,9 +167,7 @@ class Lane:
 
     def finished(self, settlement: Settlement) -> None:
         """A handler returned."""
-        # The first ones count in full, so that a lane knows its speed after a few jobs; later ones by a twentieth.
-        self._weight = max(0.05, self._weight / (1 + self._weight))
-        self._mean_seconds += self._weight * (settlement[3] - self._mean_seconds)
+        self.ahead.ended(settlement[3])
         self.settler.add(settlement)
 
     def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
@@ -243,9 +229,7 @@ class Lane:
                 self._receive(claimed)
             self._wake_runners(len(self._buffer))
             if self.plenty:
-                rate = want / max(took_seconds, 1e-6)
-                self._claimed_per_second = max(rate, _KEPT * self._claimed_per_second)
-                self._ahead = min(self._ahead * _GROWTH, self._ahead_max())
+                self.ahead.filled(want, took_seconds)
             elif drain and not claimed and not self.busy:
                 if self.settler.idle:
                     return
@@ -253,28 +237,12 @@ class Lane:
             else:
                 await self._rest(drain)
 
-    def _ahead_max(self) -> int:
-        soon = self.size.concurrency * _HORIZON_SECONDS / max(self._mean_seconds, 1e-6)
-        quick = max(self._claimed_per_second * _CLAIM_SECONDS, self.size.concurrency)
-        return int(min(max(self.size.buffer_max, self.unit), soon, quick, _AHEAD_BYTES / self._mean_bytes))
-
     def _room(self) -> int:
-        """How many to ask for: free runners, and as many ahead as will start soon; 0 while most of those are there.
-
-        0 too while the store is behind with the settlements: what is done comes before what is new, and would run again
-        if this process died now.
-        """
+        """How many to ask for; none while a suspect waits for the others to end."""
         if self.suspects.waiting:
             return 0
-        ahead = self._ahead = min(self._ahead, self._ahead_max())
-        if self.settler.unsettled > max(ahead * _UNSETTLED, self.size.concurrency * self.unit):
-            return 0
-        self._refill_at = ahead * _REFILL
         free = min(len(self._waiters), self.size.concurrency)
-        if free == 0 and len(self._buffer) > self._refill_at:
-            return 0
-        # Half at a time: the first half is at work while the second is on its way.
-        return min(free * self.unit + ahead - len(self._buffer), max(self.size.buffer_max // 2, self.unit, free))
+        return self.ahead.room(free, len(self._buffer), self.settler.unsettled)
 
     def _receive(self, claimed: list[Claimed]) -> None:
         # After the runners have been woken, or a lone job would wait for its log line.
@@ -283,7 +251,7 @@ class Lane:
             self.give_back(claimed, "the worker is stopping")
             return
         self._buffer.extend(claimed)
-        self._mean_bytes = sum([len(job[7]) for job in claimed]) / len(claimed)
+        self.ahead.received(len(claimed), sum([len(job[7]) for job in claimed]))
         self.took_at = self._received_at = time.monotonic()
 
     def _tell_claimed(self, claimed: list[Claimed]) -> None:
@@ -314,8 +282,7 @@ class Lane:
         if self.suspects.alone and self._aside and now - self.took_at > ALONE_SECONDS:
             self.suspect_ended()
         if (self._buffer or (self._aside and not self.suspects.alone)) and now - self.took_at > _STALE_SECONDS:
-            self._ahead = 0
-            self._mean_seconds = max(self._mean_seconds, _STALE_SECONDS)
+            self.ahead.waited(_STALE_SECONDS)
             self.release_buffer("it was claimed ahead and did not start in time")
 
     def tell_started(self) -> None:

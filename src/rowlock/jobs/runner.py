@@ -58,10 +58,10 @@ class Runner:
             declared = lane.types.get(claimed.type)
             if declared is not None and declared.batch is not None:
                 more = [] if claimed.deaths else lane.take_more(declared.name, declared.batch - 1)
-                lane.unit = declared.batch
+                lane.ahead.unit = declared.batch
                 await self._run_batch(declared, [claimed, *more])
             else:
-                lane.unit = 1
+                lane.ahead.unit = 1
                 await self._run_one(declared, claimed)
             if lane.suspects.waiting:
                 lane.suspect_ended()
