@@ -41,7 +41,7 @@ class Ahead:
         self._jobs = min(max(self._jobs, 1) * _GROWTH, self._most())
 
     def waited(self, seconds: float) -> None:
-        """What was claimed ahead has not started in so long: claim for free runners alone, until jobs are quick again."""
+        """What was claimed ahead has not started in so long: claim for free runners alone until jobs are quick."""
         self._jobs = 0
         self._mean_seconds = max(self._mean_seconds, seconds)
 
