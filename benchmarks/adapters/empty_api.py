@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from rowlock.web.models import EnqueueGiven
+from rowlock.http.schemas.requests import EnqueueGiven
 
 api = FastAPI()
 

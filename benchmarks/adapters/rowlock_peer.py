@@ -69,7 +69,7 @@ class RowlockPeer(Peer):
         await _finish()
         await self._enqueue_later(range(FILLER + jobs // 2, FILLER + jobs))
         await _fail(failures)
-        while await app.store.fold(100_000):
+        while await app.store.compact(100_000):
             continue
 
     async def pages(self, jobs: int, asked: int) -> dict[str, Any]:

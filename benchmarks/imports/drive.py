@@ -17,8 +17,8 @@ from benchmarks.imports.data import File, Truth
 from benchmarks.imports.worker_tree import WorkerTree
 from benchmarks.usage import cpu
 from rowlock import Rowlock
-from rowlock.imports import upload
-from rowlock.imports.intake import About, Intake
+from rowlock.imports.intake import upload
+from rowlock.imports.intake.intake import About, Intake
 from rowlock.settings import load
 from rowlock.storage.imports import Counts, ImportRecord, ImportStatus
 

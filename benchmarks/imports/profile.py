@@ -111,9 +111,9 @@ def _table(told: list[Step], rows: int) -> None:
 
 def _read_once_more(path: Path, directory: Path, file: File) -> None:
     """The reader's steps, in this process and alone on the machine; its libraries use as many threads as they like."""
-    from rowlock.imports import planner
     from rowlock.imports.fields import dump
-    from rowlock.imports.order import Order
+    from rowlock.imports.read import planner
+    from rowlock.imports.read.plan_request import Order
     from rowlock.settings import load
 
     told: list[Step] = []

@@ -100,4 +100,4 @@ def _watch(running: WorkerTree, over: threading.Event) -> None:
 
 def _role(pid: int) -> str:
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    return "planner" if b"rowlock.imports.planner" in command else "worker"
+    return "planner" if b"rowlock.imports.read.planner" in command else "worker"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoffice import hubspot
-from rowlock import Allow, Rowlock
+from rowlock import RateLimit, Rowlock
 from rowlock.settings import Settings
 
 CALLS, SECONDS = 20, 2.0
@@ -12,7 +12,11 @@ CALLS, SECONDS = 20, 2.0
 def application(settings: Settings | None = None) -> Rowlock:
     """HubSpot with few calls in a short time, so that a run of seconds has many windows."""
     made = Rowlock(settings=settings)
-    limits = [Allow(CALLS, per_seconds=SECONDS), Allow(250_000, per_seconds=86_400), Allow(4, group="search")]
+    limits = [
+        RateLimit(CALLS, per_seconds=SECONDS),
+        RateLimit(250_000, per_seconds=86_400),
+        RateLimit(4, group="search"),
+    ]
     hubspot.declare(made, limits=limits)
     return made
 

@@ -1,6 +1,6 @@
-"""The reference application, on Rowlock's public names only; `rowlock` runs it unless told otherwise.
+"""The reference application, built on Rowlock's public names only; the default of `rowlock --app`.
 
-| job                        | criticality | guard              | scope                                |
+| job                        | criticality | lock               | scope                                |
 | -------------------------- | ----------- | ------------------ | ------------------------------------ |
 | `generateMonthlySnapshots` | critical    | `monthly_snapshot` | `<companyId>:<amendedMonth or full>` |
 | `updateReports`            | critical    | `monthly_report`   | `<companyId>:<start>_<end>`          |
@@ -23,8 +23,11 @@
 | ----------- | ---------------------------------------------------------------------- | ----------------------- |
 | `hubspot`   | see `backoffice.hubspot`: contacts, companies, payments as deals       | `ROWLOCK_HUBSPOT_TOKEN` |
 
-What is guarded and was completed is skipped when it is asked for again with the same payload; whoever has changed the
-data says so with another `dataVersion`. A company is a part of every key; `rowlock demo files DIR` writes such files.
+An identical job over HTTP or the command line is refused for 24 hours (`QUEUE_UNIQUE`), except `healthPing`. Jobs of
+the first four types are instead refused while the same job waits or runs.
+
+A job with a lock is skipped if it completed before with the same payload; after a change of the data, enqueue it with
+another `dataVersion`. Every key includes the company. `rowlock demo files DIR` writes sample files.
 """
 
 from backoffice import (

@@ -1,4 +1,4 @@
-"""The application that the jobs are registered with, and what their payloads have in common."""
+"""The application object, its defaults, priorities, and the payload types that jobs share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ from rowlock import Rowlock
 
 QUEUE = "ai-cfo-jobs"
 
+# Identical jobs from HTTP and the command line are refused for 24 hours. ROWLOCK_DOCUMENT_VIEWS creates views for psql.
+_DEFAULTS = {
+    "queue": ("WORKER_QUEUE_NAME", QUEUE),
+    "document_views": ("ROWLOCK_DOCUMENT_VIEWS", True),
+    "unique": ("QUEUE_UNIQUE", "window:86400"),
+    "unique_for": ("QUEUE_UNIQUE_FOR", "requests"),
+}
+
 app = Rowlock()
-if "WORKER_QUEUE_NAME" not in os.environ:
-    app.settings = app.settings.model_copy(update={"queue": QUEUE})
+app.settings = app.settings.model_copy(
+    update={field: value for field, (name, value) in _DEFAULTS.items() if name not in os.environ}
+)
 
 
 class Criticality(IntEnum):
-    """How much depends on a job, as its priority: what is critical runs first."""
+    """Priorities by importance: lower numbers run first."""
 
     CRITICAL = 10
     MEDIUM = 50
@@ -32,7 +41,7 @@ def _real(day: str) -> str:
     return day
 
 
-# No colon: it separates the company from the rest of a guard's scope.
+# No colon: it separates the company from the rest of a lock's scope.
 CompanyId = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 Month = Annotated[
     str, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$"), AfterValidator(lambda month: _real(f"{month}-01")[:7])

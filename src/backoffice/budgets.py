@@ -1,4 +1,4 @@
-"""Budgets by year, category and department."""
+"""Budgets, keyed by year, category and department."""
 
 from __future__ import annotations
 

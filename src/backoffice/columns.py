@@ -1,4 +1,4 @@
-"""What the columns of many files have in common: their types, how people write them, and how tables hold them."""
+"""Column types, formats and conversions that the importers share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FORMATS = Formats(
 
 
 class CompanyImporter(Importer):
-    """An import into a table of many companies; one that names none is the default company's."""
+    """Base class of imports into tables that companies share; without a company, rows go to the default company."""
 
     company: ClassVar[str | None] = "company_id"
     default_company: ClassVar[str | None] = DEFAULT_COMPANY
@@ -54,22 +54,22 @@ class CompanyImporter(Importer):
 
 
 def headers(name: str, *others: str, default: Any = ...) -> Any:
-    """A field that is found under its own name and under these."""
+    """Return a field that matches its own name and these headers."""
     return Field(default, validation_alias=AliasChoices(name, *others))
 
 
 def cents(column: str, into: str | None = None) -> pl.Expr:
-    """An amount, text with two places behind the point, in whole cents."""
+    """Convert an amount (text with two decimals) to whole cents."""
     return _without_point(column, into or f"{column}_cents")
 
 
 def thousandths(column: str) -> pl.Expr:
-    """A quantity, text with three places behind the point, in whole thousandths."""
+    """Convert a quantity (text with three decimals) to whole thousandths."""
     return _without_point(column, f"{column}_thousandths")
 
 
 def day(column: str) -> pl.Expr:
-    """A date as ISO 8601 text."""
+    """Convert a date to ISO 8601 text."""
     import polars as pl
 
     return pl.col(column).cast(pl.String)

@@ -1,4 +1,4 @@
-"""Customers by e-mail address, whatever its case."""
+"""Customers, keyed by e-mail address (case-insensitive)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics: jobs that touch nothing and show that the queue works."""
+"""Diagnostic jobs: they change no data and show that the queue works."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from backoffice.application import Criticality, app
-from rowlock import Job
+from rowlock import Job, Unique
 
 _STEP_SECONDS = 0.5
 
 
-@app.job("healthPing", priority=Criticality.DIAGNOSTIC.value)
+@app.job("healthPing", priority=Criticality.DIAGNOSTIC.value, unique=Unique.none())
 async def health_ping(job: Job) -> dict[str, Any]:
     """Diagnostic: proves that a worker takes jobs and that their results are recorded."""
     return {"pong": True, "at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}

@@ -1,4 +1,4 @@
-"""Insights: what a person should look at. Plain statistics; a language model may sum them up, and is off by default."""
+"""Insights: findings for a person to check, from plain statistics; optional summaries by a language model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from backoffice.tables import ensure_tables, key_of, one_at_a_time
 from rowlock import Job, Permanent, Unique
 
 OVER_BUDGET = 1.1
-PAYABLES_MAX = 100_000  # looked at for outliers, the newest ones
-KIND_MAX = 100  # insights of one kind and day
+PAYABLES_MAX = 100_000  # the newest payables, searched for outliers
+KIND_MAX = 100  # insights per kind and day
 MESSAGE_LENGTH_MAX = 500
 SUMMARY_LENGTH_MAX = 4_000
 
@@ -30,7 +30,7 @@ _language_model: LanguageModel | None = None
 
 
 def use_language_model(ask: LanguageModel | None) -> None:
-    """Have the insights of a day summed up by this function of the company and their messages; None: by nobody."""
+    """Set the function (company, messages) -> text that summarizes a day's insights. None turns summaries off."""
     global _language_model
     _language_model = ask
 
@@ -55,7 +55,7 @@ def _scope(payload: Mapping[str, Any]) -> str:
     "generateAIInsights",
     priority=Criticality.MEDIUM.value,
     unique=Unique.while_active(),
-    guard=app.guard("ai_insights", _scope),
+    lock=app.lock("ai_insights", _scope),
 )
 async def generate_ai_insights(
     job: Job, companyId: CompanyId, date: Day | None = None, dataVersion: DataVersion | None = None
@@ -74,7 +74,7 @@ async def generate_ai_insights(
         for insight in found:
             await _keep(tx, job, companyId, day, insight)
         if found and _language_model is not None:
-            # In a job of its own: it is slow, may fail, and must hold no transaction open.
+            # In a separate job: the model is slow, may fail, and must not hold a transaction open.
             messages = [insight.message[:MESSAGE_LENGTH_MAX] for insight in found]
             await tx.enqueue("summarizeAIInsights", {"companyId": companyId, "date": day, "messages": messages})
         kinds = {kind: sum(insight.kind == kind for insight in found) for kind in ("budget", "overdue", "outlier")}
@@ -97,7 +97,7 @@ async def summarize_ai_insights(
 
 
 async def _budget(tx: Transaction, company: str, day: str) -> list[Insight]:
-    """Categories that have cost clearly more this year than was planned for its months so far."""
+    """Find categories that cost over 110 % of their budget for the year's months so far."""
     start = f"{day[:4]}-01-01"
     totals = await totals_by_category(tx, company, start, day, months_of(start, day))
     found = []
@@ -117,7 +117,7 @@ def _excess(insight: Insight) -> int:
 
 
 async def _overdue(tx: Transaction, company: str, day: str) -> list[Insight]:
-    """Who has waited for how much money, and for how long; those who wait for most first."""
+    """Find vendors with overdue payables: amounts by age, the largest total first."""
     ages = [days_before(day, days) for days in (30, 60, 90)]
     rows = await ask(tx, _OVERDUE, *ages, company, day, day, KIND_MAX)
     found = []
@@ -133,7 +133,7 @@ async def _overdue(tx: Transaction, company: str, day: str) -> list[Insight]:
 
 
 async def _unusual(tx: Transaction, company: str, day: str) -> list[Insight]:
-    """Payables of the last year that are far above what is usual in their category."""
+    """Find payables of the last year that are far above the usual amount of their category."""
     rows = await ask(tx, _LAST_YEAR, company, f"{int(day[:4]) - 1:04}{day[4:]}", day, PAYABLES_MAX)
     found = []
     rows.sort()

@@ -1,4 +1,4 @@
-"""Notifications: an outbox. What is written here is sent by whoever reads it, and marked as sent."""
+"""Notifications: an outbox table. A separate reader sends its rows and marks them as sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts payable by invoice number."""
+"""Accounts payable, keyed by invoice number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNCATEGORIZED = "uncategorized"
 
-# Text, not a number: 0012 and 12 are two invoices.
+# Text, not a number: 0012 and 12 are different invoices.
 InvoiceNumber = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
 
 
@@ -58,6 +58,6 @@ class Payables(CompanyImporter):
     def transform(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:
         import polars as pl
 
-        due = pl.coalesce(pl.col("due_on"), pl.col("issued_on"))  # without a due date: on receipt
+        due = pl.coalesce(pl.col("due_on"), pl.col("issued_on"))  # no due date: due on receipt
         frame = frame.with_columns(due.alias("due_on"))
         return frame.with_columns(cents("amount"), day("issued_on"), day("due_on"), day("paid_on"))

@@ -1,4 +1,4 @@
-"""Months and periods: which months there are, and what a year's budget is in each."""
+"""Months of a period, and the monthly share of a year's budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PERIOD_MONTHS_MAX = 600
 
 
 def months_of(start: str, end: str) -> list[str]:
-    """The months that a period touches, both ends included; a period that is none is never tried again."""
+    """Return the months that a period touches, both ends included. Raises Permanent if it is reversed or too long."""
     first, last = _number(start), _number(end)
     if end < start:
         raise Permanent(f"the period ends on {end}, before it starts on {start}")
@@ -20,13 +20,13 @@ def months_of(start: str, end: str) -> list[str]:
 
 
 def share_cents(year_cents: int, month: str) -> int:
-    """What a month has of a year's budget: a twelfth, in whole cents, and all twelve are the year's budget exactly."""
+    """Return a month's twelfth of a year's budget in whole cents. The twelve shares add up to the budget exactly."""
     number = int(month[5:7])
     return year_cents * number // 12 - year_cents * (number - 1) // 12
 
 
 def days_before(day: str, days: int) -> str:
-    """The day so many days earlier, or the first there is."""
+    """Return the day `days` earlier, at the earliest 0001-01-01."""
     return date.fromordinal(max(1, date.fromisoformat(day).toordinal() - days)).isoformat()
 
 

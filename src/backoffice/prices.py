@@ -1,4 +1,4 @@
-"""The active GOLDEN price list of a company: its items by category and selector, and the components of each item."""
+"""A company's active GOLDEN price list: items, keyed by category and selector, and the components of each item."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ class PriceList(CompanyImporter):
 
     async def prepare(self, run: Run) -> None:
         await ensure_tables(run)
-        # Where two create it at once, one of them does.
-        kind = {"company_id": run.company_id or DEFAULT_COMPANY, "kind": GOLDEN, "active": True}
-        await add(run, "price_lists", list(kind), **kind, id=str(uuid4()), name="Golden")
+        if await _golden(run) is None:
+            # `add` is idempotent: if two imports get here at once, one of them creates the list.
+            kind = {"company_id": run.company_id or DEFAULT_COMPANY, "kind": GOLDEN, "active": True}
+            await add(run, "price_lists", list(kind), **kind, id=str(uuid4()), name="Golden")
         run.values["price_list_id"] = await _golden(run)
 
     def enrich(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What is asked of the tables and written into them: a statement where the store speaks SQL, a command on MongoDB."""
+"""Read and write the application's tables: an SQL statement on SQLite and PostgreSQL, a command on MongoDB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAID: Document = {"$gt": ["$paid_on", None]}
 
 
 class Transaction(Protocol):
-    """What the functions here need of `job.transaction()`, and of the run of an import."""
+    """The methods used here of `job.transaction()` and of an import's run."""
 
     async def execute(self, query: Any, *args: Any) -> None: ...
 
@@ -26,23 +26,23 @@ class Transaction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question in both languages; the answer has these columns, in this order."""
+    """A query in SQL and as a MongoDB aggregation. Result rows have these columns, in this order."""
 
     table: str
     columns: tuple[str, ...]
-    sql: str  # with `?`
-    stages: Callable[..., list[Document]]  # of an aggregation, from the same arguments
+    sql: str  # with `?` placeholders
+    stages: Callable[..., list[Document]]  # same arguments -> aggregation stages
 
 
 async def ask(tx: Transaction, query: Query, *args: Any) -> list[Row]:
-    """The rows that answer a query."""
+    """Run a query and return its rows."""
     if store_of(tx) == "mongodb":
         return await _documents(tx, query.table, query.stages(*args), query.columns)
     return [tuple(row) for row in await tx.fetch(sql(tx, query.sql), *args)]
 
 
 async def rows(tx: Transaction, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
-    """These columns of the rows that have these values."""
+    """Return these columns of the rows that match `where`."""
     if store_of(tx) == "mongodb":
         return await _documents(tx, table, [{"$match": where}], columns)
     query = f"SELECT {', '.join(columns)} FROM {table} {_where(where)}"  # noqa: S608 - names of ours
@@ -50,7 +50,7 @@ async def rows(tx: Transaction, table: str, columns: Sequence[str], **where: Any
 
 
 async def put(tx: Transaction, table: str, key: Sequence[str], **row: Any) -> None:
-    """Write a row, over the one with its key if there is one."""
+    """Insert a row, or update the row with its key."""
     others = [name for name in row if name not in key]
     if store_of(tx) == "mongodb":
         change = {"$set": {name: row[name] for name in others}}
@@ -61,7 +61,7 @@ async def put(tx: Transaction, table: str, key: Sequence[str], **row: Any) -> No
 
 
 async def add(tx: Transaction, table: str, key: Sequence[str], **row: Any) -> None:
-    """Write a row, unless there is one with its key."""
+    """Insert a row, unless one with its key exists."""
     if store_of(tx) == "mongodb":
         change = {"$setOnInsert": {name: value for name, value in row.items() if name not in key}}
         await _upsert(tx, table, {name: row[name] for name in key}, change)
@@ -70,7 +70,7 @@ async def add(tx: Transaction, table: str, key: Sequence[str], **row: Any) -> No
 
 
 async def remove(tx: Transaction, table: str, **where: Any) -> None:
-    """Delete the rows that have these values."""
+    """Delete the rows that match `where`."""
     if store_of(tx) == "mongodb":
         await tx.execute({"delete": table, "deletes": [{"q": where, "limit": 0}]})
         return
@@ -78,18 +78,18 @@ async def remove(tx: Transaction, table: str, **where: Any) -> None:
 
 
 def grouped(by: Mapping[str, Any], **sums: Any) -> list[Document]:
-    """Stages that sum up the documents which are alike in something."""
+    """Return aggregation stages that group documents and compute sums."""
     named = {"$replaceWith": {"$mergeObjects": ["$$ROOT", "$_id"]}}
     return [{"$group": {"_id": dict(by), **sums}}, named]
 
 
 def sum_where(condition: Any, amount: Any) -> Document:
-    """The sum of an amount over the documents for which something holds."""
+    """Return an accumulator: the sum of `amount` over documents that meet the condition."""
     return {"$sum": {"$cond": [condition, amount, 0]}}
 
 
 def sql(tx: Transaction, query: str) -> str:
-    """A query of ours, written with `?`, as the store of this transaction takes it."""
+    """Convert `?` placeholders to the style of the transaction's store."""
     if store_of(tx) != "postgresql":
         return query
     numbers = itertools.count(1)
@@ -97,9 +97,9 @@ def sql(tx: Transaction, query: str) -> str:
 
 
 def store_of(tx: Transaction) -> str:
-    """What the transaction is on: `sqlite`, `postgresql` or `mongodb`."""
+    """Return the transaction's store: `sqlite`, `postgresql` or `mongodb`."""
     connection = getattr(tx, "connection", None)
-    if connection is None:  # a run shows none
+    if connection is None:  # an import's run does not expose one
         driver = app.settings.database_url.partition(":")[0].partition("+")[0]
     else:
         driver = type(connection).__module__.partition(".")[0]

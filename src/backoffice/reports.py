@@ -1,4 +1,4 @@
-"""Reports: what a period cost by category, against its budget."""
+"""Reports: costs of a period by category, compared with the budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Totals = dict[str, dict[str, int]]
     "updateReports",
     priority=Criticality.CRITICAL.value,
     unique=Unique.while_active(),
-    guard=app.guard("monthly_report", "{companyId}:{periodStart}_{periodEnd}"),
+    lock=app.lock("monthly_report", "{companyId}:{periodStart}_{periodEnd}"),
 )
 async def update_reports(
     job: Job, companyId: CompanyId, periodStart: Day, periodEnd: Day, dataVersion: DataVersion | None = None
@@ -46,7 +46,7 @@ async def update_reports(
 
 
 async def totals_by_category(tx: Transaction, company: str, start: str, end: str, months: list[str]) -> Totals:
-    """What was owed, paid and budgeted in a period, by category."""
+    """Return number of payables and cents owed, paid and budgeted in a period, by category."""
     totals: Totals = {}
 
     def figures(category: str) -> dict[str, int]:

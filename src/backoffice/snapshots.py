@@ -1,4 +1,4 @@
-"""Monthly snapshots: per company and month, what was owed, paid and budgeted."""
+"""Monthly snapshots: amounts owed, paid and budgeted per company and month."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Payables(NamedTuple):
     "generateMonthlySnapshots",
     priority=Criticality.CRITICAL.value,
     unique=Unique.while_active(),
-    guard=app.guard("monthly_snapshot", "{companyId}:{amendedMonth|full}"),
+    lock=app.lock("monthly_snapshot", "{companyId}:{amendedMonth|full}"),
 )
 async def generate_monthly_snapshots(
     job: Job, companyId: CompanyId, amendedMonth: Month | None = None, dataVersion: DataVersion | None = None
@@ -43,7 +43,7 @@ async def generate_monthly_snapshots(
     "batchRecalc",
     priority=Criticality.CRITICAL.value,
     unique=Unique.while_active(),
-    guard=app.guard("batch_recalc", "{companyId}:{periodStart}_{periodEnd}"),
+    lock=app.lock("batch_recalc", "{companyId}:{periodStart}_{periodEnd}"),
 )
 async def batch_recalc(
     job: Job, companyId: CompanyId, periodStart: Day, periodEnd: Day, dataVersion: DataVersion | None = None

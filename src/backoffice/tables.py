@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import uuid4
 
 from backoffice.queries import Document, Transaction, store_of
+from rowlock import StoreError
 
 TABLES = {
     "customers": """
@@ -63,10 +65,10 @@ TABLES = {
 }
 _INDEXES = {
     "accounts_payable_by_day": ("accounts_payable", "company_id, issued_on", ""),
-    "price_lists_active": ("price_lists", "company_id, kind", "active"),  # one of each kind
+    "price_lists_active": ("price_lists", "company_id, kind", "active"),  # one active list of each kind
     "xact_raw_by_project": ("xact_raw", "company_id, project_id", ""),
 }
-_LOCKS = 7_027_001  # a number of our own among PostgreSQL's advisory locks
+_LOCKS = 7_027_001  # key of the application's PostgreSQL advisory locks
 _TURNS = "company_turns"
 _TYPES = {"TEXT": ["string"], "BIGINT": ["long", "int"], "INTEGER": ["int", "long"], "BOOLEAN": ["bool"]}
 
@@ -78,7 +80,7 @@ class Column(NamedTuple):
 
 
 async def ensure_tables(tx: Transaction) -> None:
-    """Create the tables that are missing; they are there when the transaction commits, on MongoDB at once."""
+    """Create missing tables. They appear when the transaction commits; on MongoDB, at once."""
     store = store_of(tx)
     if store == "mongodb":
         await _ensure_collections(tx)
@@ -86,7 +88,7 @@ async def ensure_tables(tx: Transaction) -> None:
     if store == "postgresql":
         if await _complete(tx):
             return
-        # Two that create the same table at once both see it missing, and one would fail.
+        # Two transactions that create the same table at once both see it missing, and one would fail.
         await tx.execute("SELECT pg_advisory_xact_lock($1)", _LOCKS)
     for name, columns in TABLES.items():
         await tx.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
@@ -96,10 +98,10 @@ async def ensure_tables(tx: Transaction) -> None:
 
 
 async def one_at_a_time(tx: Transaction, company_id: str) -> None:
-    """Wait until no other job writes what is derived from this company's data: none overwrites what is newer.
+    """Wait until no other job writes data derived from this company's: older results must not overwrite newer ones.
 
-    On SQLite that is so already: a transaction has the database to itself. On MongoDB those who write the same
-    document wait for each other, if that is the first that they do.
+    SQLite needs nothing, since a write transaction has the database to itself. MongoDB transactions that start with a
+    write to the same document wait for each other.
     """
     store = store_of(tx)
     if store == "postgresql":
@@ -110,7 +112,7 @@ async def one_at_a_time(tx: Transaction, company_id: str) -> None:
 
 
 def key_of(table: str) -> list[str]:
-    """The columns by which the rows of a table are told apart."""
+    """Return the columns of a table's primary key; an empty list if it has none."""
     found = re.search(r"PRIMARY KEY \((.*)\)", TABLES[table]) or re.match(r"\s*(\w+) TEXT PRIMARY KEY", TABLES[table])
     return found[1].split(", ") if found else []
 
@@ -129,30 +131,50 @@ async def _complete(tx: Transaction) -> bool:
 
 
 async def _ensure_collections(tx: Transaction) -> None:
-    """Create the collections that are missing; every step may be done by two at once."""
-    found = await tx.fetch({"listCollections": 1, "filter": {"name": {"$in": [*TABLES, _TURNS]}}})
-    ruled = {one["name"] for one in found if "validator" in one["options"]}
-    if ruled >= TABLES.keys() and len(found) > len(TABLES):
-        return
-    missing = TABLES.keys() - ruled
-    for name in missing:
-        if key := key_of(name):
-            await _index(tx, name, {"name": "key", "key": dict.fromkeys(key, 1), "unique": True})
-    for name, (table, columns, where) in _INDEXES.items():
-        only = {"unique": True, "partialFilterExpression": {where: True}} if where else {}
-        await _index(tx, table, {"name": name, "key": dict.fromkeys(columns.split(", "), 1), **only})
-    await _index(tx, _TURNS, {"name": "_id_", "key": {"_id": 1}})
-    for name in missing:
-        await tx.execute({"collMod": name, "validator": {"$jsonSchema": _rules(name)}})
+    """Create missing collections. Every step tolerates a concurrent run."""
+    found = {one["name"]: one for one in await tx.fetch({"listCollections": 1})}
+    for name in TABLES.keys() - found.keys():
+        await _create_collection(tx, name)
+    for name in TABLES.keys() & found.keys():
+        if "validator" not in found[name]["options"]:  # a write created the collection
+            await _index_key(tx, name, name)
+            await tx.execute({"collMod": name, "validator": _validator(name)})
+    if found.keys() < {*TABLES, _TURNS}:
+        for name, (table, columns, where) in _INDEXES.items():
+            only = {"unique": True, "partialFilterExpression": {where: True}} if where else {}
+            await _index(tx, table, {"name": name, "key": dict.fromkeys(columns.split(", "), 1), **only})
+        await _index(tx, _TURNS, {"name": "_id_", "key": {"_id": 1}})
+
+
+async def _create_collection(tx: Transaction, name: str) -> None:
+    """Create a collection with its validator and key under a temporary name, then rename it.
+
+    An import refuses a collection without its columns or its key, so it must appear only when complete.
+    """
+    new = f"{name}_{uuid4().hex}"
+    await tx.execute({"create": new, "validator": _validator(name)})
+    await _index_key(tx, new, name)
+    try:
+        await tx.execute({"renameCollection": new, "to": name})
+    except StoreError:
+        await tx.execute({"drop": new})
+        if not await tx.fetch({"listCollections": 1, "filter": {"name": name}}):
+            raise
+
+
+async def _index_key(tx: Transaction, table: str, name: str) -> None:
+    """Make the key of the table `name` unique in the collection `table`."""
+    if key := key_of(name):
+        await _index(tx, table, {"name": "key", "key": dict.fromkeys(key, 1), "unique": True})
 
 
 async def _index(tx: Transaction, table: str, index: Document) -> None:
     await tx.execute({"createIndexes": table, "indexes": [index]})
 
 
-def _rules(table: str) -> Document:
-    """What a collection takes, so that importers and people find the columns of the table."""
+def _validator(table: str) -> Document:
+    """Return the collection's validator, from which importers and people read the table's columns."""
     columns = list(columns_of(table))
     properties = {each.name: {"bsonType": [*_TYPES[each.type], *["null"] * each.nullable]} for each in columns}
     required = [each.name for each in columns if not each.nullable]
-    return {"bsonType": "object", "properties": properties, "required": required}
+    return {"$jsonSchema": {"bsonType": "object", "properties": properties, "required": required}}

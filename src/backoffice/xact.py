@@ -1,4 +1,4 @@
-"""Estimates of a project: their lines as they were exported, and the components that they need."""
+"""Project estimates: exported lines, and the components that they need."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LineNumber = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 class _OfProject(CompanyImporter):
-    """An import into what belongs to a project; one that names none is the default project's."""
+    """Base class of imports into a project; an import without a project goes to the default project."""
 
     constants: ClassVar[Sequence[str]] = ("project_id",)
 

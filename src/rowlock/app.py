@@ -1,4 +1,4 @@
-"""Rowlock: the one place where store, registry, clock and settings are wired."""
+"""The application object, which wires store, registry, clock and settings together."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
 
 from rowlock.blocking import Blocking
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import JobNotFound, JobNotRetryable, SettingsError
-from rowlock.handles import Guard, Handler
+from rowlock.handles import Handler, IdempotencyLock
 from rowlock.imports.importer import IMPORT_JOB, Importer, ImportType
 from rowlock.imports.imports import Imports
 from rowlock.jobs.engine import Engine
+from rowlock.jobs.engines import Engines
 from rowlock.jobs.enqueue import Enqueuer, Options
-from rowlock.jobs.guard import GuardRule, Scope
-from rowlock.jobs.policy import Backoff, QueueProfile, Unique
+from rowlock.jobs.locks import LockRule, Scope
+from rowlock.jobs.policy import Backoff, QueueProfile, Unique, default_backoff
 from rowlock.jobs.registry import Registry, checked_limit, checked_name, make_type
 from rowlock.jobs.resilient import run_now
 from rowlock.jobs.schedule import Missed, Schedule
-from rowlock.jobs.solo import work_here
-from rowlock.notice import declare_notices
+from rowlock.notification_job import declare_notices
 from rowlock.observe import logs
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 from rowlock.settings import Settings, load
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.open import open_store
 from rowlock.storage.records import CancelResult, JobFilter, JobRecord, Limit, Page, Receipt, Status
 from rowlock.storage.reliability import FailureFilter, FailurePage
@@ -39,7 +38,7 @@ R = TypeVar("R")
 
 
 class Rowlock:
-    """An application: its job types, its queues and the store they live in."""
+    """An application: job types, queues, schedules, importers and integrations on one store."""
 
     def __init__(
         self,
@@ -48,7 +47,13 @@ class Rowlock:
         settings: Settings | None = None,
         clock: Clock | None = None,
         allow_unknown_types: bool = False,
+        unique: Unique | None = None,
     ) -> None:
+        """Create an application; `database_url` overrides the one of `settings` (default: the environment).
+
+        `unique` is the policy of jobs whose call and type name none, except scheduled jobs (default: QUEUE_UNIQUE).
+        `allow_unknown_types` lets it enqueue jobs of types without a registered handler.
+        """
         self.settings = settings or load()
         if database_url is not None:
             self.settings = self.settings.model_copy(update={"database_url": database_url})
@@ -60,10 +65,10 @@ class Rowlock:
         self._limits: dict[str, Limit] = {}
         self._schedules: dict[str, Schedule] = {}
         self._strict = not allow_unknown_types
+        self._unique = unique
         self.imports = Imports(lambda: self.engine)
         self.integrations = Integrations(self)
-        # A store's connections belong to one event loop; the portal of synchronous callers has its own.
-        self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
+        self._engines = Engines(self._make_engine, self._close_parts)
         if self.settings.notifies:
             declare_notices(self)
 
@@ -83,18 +88,19 @@ class Rowlock:
         visibility_seconds: float | None = None,
         batch: int | None = None,
         permanent: tuple[type[BaseException], ...] = (),
-        guard: Guard | None = None,
+        lock: IdempotencyLock | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
-        """Register a handler for jobs of this type.
+        """Register the decorated function as the handler of this job type.
 
         The handler's first parameter is the job, the others are the payload's fields. With `batch=N` it takes a list
-        of up to N jobs; it returns None, or a list with one result or exception per job.
+        of up to N jobs and returns None or a list with one result or exception per job. Raises SettingsError for an
+        invalid declaration.
         """
         if limit is not None and limit not in self._limits:
             raise SettingsError(f"job {name!r}: limit {limit!r} is not declared; call app.limit({limit!r}, ...) first")
         s = self.settings
         queue = checked_name(queue or s.queue, "queue")
-        names = sys._getframe(1).f_locals  # a handler inside a function may name types that are local to it
+        names = sys._getframe(1).f_locals  # annotations of a handler defined in a function may name its local types
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             self.registry.add(
@@ -105,23 +111,31 @@ class Rowlock:
                     batch=batch,
                     queue=queue,
                     priority=priority,
-                    retry=retry
-                    or Backoff(s.max_attempts, s.backoff_base_seconds, s.backoff_factor, s.backoff_max_seconds),
+                    retry=retry or default_backoff(s),
                     visibility_ms=self._visibility_ms(queue, visibility_seconds),
                     unique=unique,
                     limit=limit,
                     limit_by=limit_by,
                     deadline_seconds=s.deadline_seconds if deadline_seconds is None else deadline_seconds,
                     permanent=permanent,
-                    guard=guard and guard.rule,
+                    lock=lock and lock.rule,
                 )
             )
             return Handler(self, name, function)
 
         return register
 
+    def alias(self, old_name: str, name: str) -> None:
+        """Run jobs of type `old_name` with the handler of `name`, which must be registered already.
+
+        Use it to rename a job type: jobs enqueued under the old name still run, including those that processes of the
+        previous release enqueue. Default unique keys use the oldest name, so a job is a duplicate under any of its
+        names. Declare several old names oldest first.
+        """
+        self.registry.alias(old_name, name)
+
     def queue(self, name: str, **profile: Any) -> QueueProfile:
-        """Declare how workers treat a queue; the fields are those of QueueProfile.
+        """Declare how workers treat a queue; the options are the fields of QueueProfile.
 
         Declare a queue before the jobs on it.
         """
@@ -132,24 +146,24 @@ class Rowlock:
     def limit(
         self, name: str, *, concurrency: int | None = None, rate: int | None = None, per_seconds: float = 1.0
     ) -> Limit:
-        """Declare a limit that jobs share: how many run at once, and how many start in any `per_seconds`."""
+        """Declare a limit that jobs share: `concurrency` jobs run at once, `rate` jobs start in any `per_seconds`."""
         made = self._limits[name] = checked_limit(name, concurrency, rate, per_seconds)
         return made
 
-    def guard(
+    def lock(
         self, job_key: str, scope: Scope, *, company_id: str | None = None, payload: Mapping[str, Any] | None = None
-    ) -> Guard:
-        """A lock on work that must not be done twice: `guard=` of a job type, or `async with` in any code.
+    ) -> IdempotencyLock:
+        """Return an idempotency lock: pass it as `lock=` of a job type, or enter it with `async with` in any code.
 
-        Of a job type, the scope is a text such as "{companyId}:{month|full}", whose fields (with a default after the
-        bar) come from the payload, or a function of the payload; a job that is skipped succeeds with
-        {"skipped": true, "reason": "already_running" | "already_completed"}. In a block it is the scope itself:
+        The scope is a text such as "{companyId}:{month|full}", whose fields (with a default after the bar) come from
+        the payload, or a function of the payload. A job that is skipped succeeds with
+        {"skipped": true, "reason": "already_running" | "already_completed"}. In a block:
 
-            async with app.guard("nightly", "2026-11", payload=data) as lock:
+            async with app.lock("nightly", "2026-11", payload=data) as lock:
                 if lock.skipped:
                     return
         """
-        return Guard(self, GuardRule(checked_name(job_key, "guard"), scope), company_id, payload or {})
+        return IdempotencyLock(self, LockRule(checked_name(job_key, "lock"), scope), company_id, payload or {})
 
     def schedule(
         self,
@@ -165,10 +179,11 @@ class Rowlock:
         start_delay_seconds: float = 0.0,
         **options: Any,
     ) -> Schedule:
-        """Enqueue a job again and again: at each tick once, however many machines run this application.
+        """Enqueue a job at each tick of a cron line or interval, once per tick on any number of machines.
 
-        `missed` says what becomes of ticks that are more than `grace_seconds` late: "skip", "run_once" or "catch_up".
-        The other options are those of `enqueue`.
+        Give either `cron`, in the time zone `zone`, or `every_seconds`. `missed` says what happens to ticks more than
+        `grace_seconds` late: "skip", "run_once" or "catch_up". The other options are those of `enqueue`. Raises
+        SettingsError for an invalid schedule.
         """
         checked_name(name, "schedule")
         if name in self._schedules:
@@ -187,28 +202,28 @@ class Rowlock:
     def importer(self, name: str, **options: Any) -> Callable[[type[Importer]], type[Importer]]:
         """Declare an import type: `@app.importer("customers", row=Customer, key=["email"], into="customers")`.
 
-        Alone it declares an importer without hooks; as a decorator it gives the class its options, which are the
-        attributes of Importer.
+        The options are the attributes of Importer. A plain call with `row` and `into` declares an importer without
+        hooks; as a decorator, the call applies the options to the class.
         """
         if IMPORT_JOB not in self.registry:
-            self.job(IMPORT_JOB, queue=self.settings.import_queue)(self.imports.work)
+            self.job(IMPORT_JOB, queue=self.settings.import_queue, unique=Unique.none())(self.imports.work)
         return self.imports.declaring(name, options)
 
     def integration(self, name: str, *, base_url: str, **options: Any) -> Integration:
         """Declare a service that operations write to; the options are those of Integration.
 
-        hub = app.integration("crm", base_url="https://crm.example.com", token=..., limits=[Allow(100, per_seconds=10)])
+        hub = app.integration("crm", base_url="https://crm.example.com", token=..., limits=[RateLimit(100)])
         """
         return self.integrations.declare(name, {"base_url": base_url, **options})
 
     @property
     def importers(self) -> Mapping[str, ImportType]:
-        """The import types that were declared, by name."""
+        """The declared import types, by name."""
         return self.imports.types
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:
-        """The schedules that were declared, by name."""
+        """The declared schedules, by name."""
         return self._schedules
 
     def _visibility_ms(self, queue: str, seconds: float | None) -> int:
@@ -234,9 +249,10 @@ class Rowlock:
         limit_key: str | None = None,
         connection: Any = None,
     ) -> Receipt:
-        """Record a job and return when it is durable; through `connection`, when that transaction commits.
+        """Enqueue a job and return its receipt once the job is durable.
 
-        Raises UnknownJobType, BadPayload, PayloadTooLarge, QueueFull, or DuplicateJob; then nothing was enqueued.
+        With `connection`, the job is written in the caller's transaction and exists when that commits. Raises
+        UnknownJobType, BadPayload, PayloadTooLarge, QueueFull or DuplicateJob; nothing is enqueued then.
         """
         options = Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key)
         given = {} if payload is None else payload
@@ -245,31 +261,33 @@ class Rowlock:
             return (await engine.enqueuer.submit_many([(type_name, given)], options, connection))[0]
         (new,) = engine.enqueuer.prepare_many([(type_name, given)], options)
         if self.settings.resilient:
-            return await run_now(engine, new, logs.get())
+            return (await run_now(engine, new, logs.get())).receipt
         return await engine.enqueuer.submit(new)
 
     async def enqueue_many(
         self, jobs: Iterable[tuple[str, dict[str, Any]]], *, connection: Any = None, **options: Any
     ) -> list[Receipt]:
-        """Record all these (type, payload) jobs or none, in one transaction; the options apply to each."""
+        """Enqueue all of these (type, payload) jobs or none, in one transaction; the options apply to each.
+
+        Returns one receipt per job. In resilient mode the jobs run one after another, until one fails.
+        """
         engine = self.engine
         if self.settings.resilient:
             made = engine.enqueuer.prepare_many(jobs, Options(**options))
-            return [await run_now(engine, new, logs.get()) for new in made]
+            return [(await run_now(engine, new, logs.get())).receipt for new in made]
         return await engine.enqueuer.submit_many(jobs, Options(**options), connection)
 
     def enqueue_on(self, connection: Any, jobs: Iterable[tuple[str, dict[str, Any]]], **options: Any) -> list[Receipt]:
-        """Enqueue through a synchronous connection of the caller's, in this thread and in its transaction."""
+        """Enqueue through the caller's synchronous connection, in the calling thread and in its transaction."""
         if self.settings.resilient:
             return self.blocking.run(self.enqueue_many(jobs, **options))
         store = open_store(self.settings, self.clock)
-        enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
-        return store.enqueue_blocking(enqueuer.prepare_many(jobs, Options(**options)), connection)
+        return store.enqueue_blocking(self._enqueuer(store).prepare_many(jobs, Options(**options)), connection)
 
     # -- operators ---------------------------------------------------------------------------------
 
     async def get(self, job_id: str) -> JobRecord | None:
-        """The whole record of a job, or None."""
+        """Return the whole record of a job, or None if no job has this id."""
         return await self.store.get(job_id)
 
     async def jobs(
@@ -281,19 +299,24 @@ class Rowlock:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """Jobs, newest first."""
+        """Return a page of jobs, newest first. Raises ValueError for an unknown cursor."""
         where = JobFilter(status=None if status is None else Status(status), type=type, queue=queue)
         return await self.store.page(where, limit, cursor)
 
     async def cancel(self, job_id: str) -> CancelResult:
-        """Cancel a waiting job, or ask a running one to stop."""
+        """Cancel a waiting job, or ask a running one to stop; returns which. Raises JobNotFound."""
         result = await self.store.cancel(job_id)
         if result is CancelResult.NOT_FOUND:
             raise JobNotFound(f"no job has the id {job_id}")
         return result
 
-    async def retry(self, job_id: str) -> None:
-        """Queue a failed or cancelled job again, with fresh attempts."""
+    async def retry(self, job_id: str, *, scoped: bool = False) -> None:
+        """Queue a failed or cancelled job again, with fresh attempts, and resume the import that failed with it.
+
+        With `scoped`, the import is resumed only if that cannot change rows of other companies. Raises JobNotFound, or
+        JobNotRetryable if the job has another status or another job holds its unique key.
+        """
+        await self.imports.resume_of([job_id], scoped=scoped)
         done = await self.store.retry(JobFilter(ids=[job_id]), 1)
         if done.conflicts:
             raise JobNotRetryable(f"job {job_id}: another job holds its unique key now; it stays as it is")
@@ -314,11 +337,14 @@ class Rowlock:
         limit: int = 50,
         cursor: str | None = None,
     ) -> FailurePage:
-        """Failed attempts, newest first."""
+        """Return a page of failed attempts, newest first. Raises ValueError for an unknown cursor."""
         return await self.store.failures(FailureFilter(company_id, job_name, job_id, final, unresolved), limit, cursor)
 
     async def retry_failure(self, failure_id: str) -> str:
-        """Queue the job of a failed attempt again, which resolves the failure; returns the job's id."""
+        """Queue the job of a failed attempt again, which resolves the failure; returns the job's id.
+
+        Raises JobNotFound or JobNotRetryable.
+        """
         failure = await self.store.failure(failure_id)
         if failure is None:
             raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
@@ -326,65 +352,70 @@ class Rowlock:
         return failure.job_id
 
     async def pause(self, queue: str) -> None:
-        """Nothing is claimed from this queue, by any worker, until it is resumed."""
+        """Stop all workers from claiming jobs of this queue, until it is resumed."""
         await self.store.pause(queue)
 
     async def resume(self, queue: str) -> None:
-        """Let the queue be worked on again."""
+        """Let workers claim jobs of this queue again."""
         await self.store.resume(queue)
 
     async def migrate(self) -> list[str]:
-        """Bring the store's schema up to date; returns the migrations applied."""
-        return await self.store.migrate()
+        """Update the store's schema; returns the migrations applied."""
+        return await self.store.migrate(views=self.settings.document_views)
 
     # -- workers -----------------------------------------------------------------------------------
 
     async def work(self, *queues: str, drain: bool = False, stop: asyncio.Event | None = None) -> None:
         """Run a worker in this process, heartbeat included, until `stop` is set or, with `drain`, nothing is ready.
 
-        For tests and small applications: `rowlock worker` runs it under a supervisor, which a handler cannot block.
+        Without names, it serves all queues. For tests and small applications: `rowlock worker` adds a supervisor, which
+        a handler cannot block.
         """
+        from rowlock.jobs.worker.inline import work_here
+
         await work_here(self.engine, queues, drain=drain, stop=stop)
 
     # -- wiring ------------------------------------------------------------------------------------
 
     @property
     def engine(self) -> Engine:
-        """The parts, wired for the running event loop."""
-        loop = asyncio.get_running_loop()
-        found = self._engines.get(loop)
-        if found is None:
-            store = open_store(self.settings, self.clock)
-            self._profiles = self.imports.profiles(self.settings) | self.integrations.profiles | self._profiles
-            enqueuer = Enqueuer(store, self.registry, self.settings, self._profiles, self._strict)
-            found = Engine(
-                store,
-                self.settings,
-                self.registry,
-                enqueuer,
-                self._profiles,
-                list(self._limits.values()),
-                self.redact,
-                self._schedules,
-                chores=self.imports.chores,
-                warmers=[*([self.imports.warm] if self.importers else []), *self.integrations.warmers],
-                unserved=self.integrations.unserved,
-            )
-            self._engines[loop] = found
-        return found
+        """The engine of the running event loop, created on first use."""
+        return self._engines.here()
+
+    def _make_engine(self) -> Engine:
+        store = open_store(self.settings, self.clock)
+        self._profiles = self.imports.profiles(self.settings) | self.integrations.profiles | self._profiles
+        return Engine(
+            store,
+            self.settings,
+            self.registry,
+            self._enqueuer(store),
+            self._profiles,
+            list(self._limits.values()),
+            self.redact,
+            self._schedules,
+            chores=self.imports.chores,
+            warmers=[*([self.imports.warm] if self.importers else []), *self.integrations.warmers],
+            starters=self.integrations.starters,
+            unserved=self.integrations.unserved,
+        )
+
+    def _enqueuer(self, store: Store) -> Enqueuer:
+        unique = self._unique or Unique.parse(self.settings.unique)
+        return Enqueuer(store, self.registry, self.settings, self._profiles, self._strict, unique)
 
     @property
     def store(self) -> Store:
-        """The store, for the running event loop."""
+        """The store of the running event loop."""
         return self.engine.store
 
     async def close(self) -> None:
-        """Let go of the store's connections of the running event loop."""
+        """Close the store connections of the running event loop; asyncio.run() also does so when the loop ends."""
+        await self._engines.close()
+
+    async def _close_parts(self) -> None:
         await self.imports.let_go()
         await self.integrations.let_go()
-        engine = self._engines.pop(asyncio.get_running_loop(), None)
-        if engine is not None:
-            await engine.store.close()
 
     async def __aenter__(self) -> Rowlock:
         return self
@@ -393,4 +424,4 @@ class Rowlock:
         await self.close()
 
 
-__all__ = ["Guard", "Handler", "Rowlock"]
+__all__ = ["Handler", "IdempotencyLock", "Rowlock"]

@@ -1,4 +1,4 @@
-"""Time: the store's own by default, a movable one in tests."""
+"""Clocks: the store's own by default, a movable one for tests."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells a store which time to use in its next statement."""
+    """Gives a store the time to use in its next statement."""
 
     def now(self) -> datetime | None:
-        """The time to use, or None for the store's own clock."""
+        """Return the time to use, or None for the store's own clock."""
 
 
 class StoreClock:
-    """The store's own clock decides: a worker whose clock is wrong must not take a live lease."""
+    """Use the store's own clock: a worker with a wrong clock must not take a live lease."""
 
     def now(self) -> None:
         return None
 
 
 class FakeClock:
-    """A clock that moves only when told, honoured by every statement of the store."""
+    """A clock that moves only by `advance`; every statement of the store uses it."""
 
     def __init__(self, start: datetime = datetime(2030, 1, 1, tzinfo=UTC)) -> None:
         if start.tzinfo is None:
@@ -32,5 +32,5 @@ class FakeClock:
         return self._now
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
-        """Move time forward, or back when negative."""
+        """Move time forward, or back if negative."""
         self._now += timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)

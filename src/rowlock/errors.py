@@ -1,52 +1,57 @@
 """Every error that Rowlock raises, in one tree.
 
 RowlockError
-├── SettingsError            a setting is missing, malformed or out of its limits
-├── StoreError               the store said no
-│   ├── StoreUnavailable     it cannot be reached, is read-only or has no space left
-│   ├── SchemaTooNew         a newer Rowlock has migrated it
-│   ├── SchemaMissing        it has not been migrated (far enough)
-│   └── SchemaTampered       a migration that ran differs from the one in this release
-├── NoticeFailed             a message to staff did not reach every target
-├── BadCursor                no page came with this cursor
+├── SettingsError            a setting or declaration is missing, malformed or out of range
+├── StoreError               the store refused or failed an operation
+│   ├── StoreUnavailable     the store is unreachable, read-only or out of space
+│   │   └── StoreConflict    a deadlock, write conflict or lock; the store rolled the transaction back
+│   ├── ValueRefused         the store cannot hold a value of the request
+│   ├── StatementRefused     a right, a table or a column is missing for the statement
+│   ├── NoTransactions       the store has no transactions: MongoDB without a replica set
+│   ├── TransactionTooLarge  the writes do not fit in one transaction: MongoDB
+│   ├── SchemaTooNew         a newer Rowlock has migrated the store
+│   ├── SchemaMissing        the store lacks migrations
+│   └── SchemaTampered       an applied migration differs from the one in this release
+├── NoticeFailed             a notification did not reach every target
+├── BadCursor                the cursor is unknown
 ├── ScheduleNotFound         no schedule has this name
 ├── TokenNotFound            no token has this id
 ├── RequestFailed            a server answered with an error
-├── ImportFault              about one import
+├── ImportFault              base class of errors about imports
 │   ├── UnknownImportType    no importer is declared under this name
 │   ├── FileRefused          the file cannot be imported; the code and the message say why
 │   ├── DuplicateImport      the same file was imported before
 │   ├── ImportNotFound       no import has this id
-│   ├── ImportIsOver         there is nothing left to cancel
-│   └── ImportNotResumable   only failed and cancelled imports whose files are there can go on
-├── SyncError                about an integration, or a call of its service
+│   ├── ImportIsOver         the import has ended and cannot be cancelled
+│   └── ImportNotResumable   the import cannot be resumed; the message says why
+├── SyncError                base class of errors about integrations and their calls
 │   ├── IntegrationNotFound  no integration is declared under this name
 │   ├── OperationNotFound    the integration has no operation of this name
-│   ├── IntegrationDisabled  it is switched off; the message names the setting that switches it on
-│   └── CallError            a call did not end as it should
-│       ├── CallFailed       the service answered with an error, or could not be reached
-│       ├── CallRefused      the service does not let us: the credential, or a scope that it lacks
-│       └── CallUncertain    no whole answer came: the service may have done it, or not
-├── JobError                 about one job
+│   ├── IntegrationDisabled  the integration is disabled; the message gives the reason
+│   └── CallError            base class of errors about one call
+│       ├── CallFailed       the service answered with an error or was unreachable
+│       ├── CallRefused      the service rejected the credential, or it lacks a scope
+│       └── CallUncertain    no complete answer arrived: the service may have acted or not
+├── JobError                 base class of errors about jobs
 │   ├── UnknownJobType       no handler is registered under this name
-│   ├── BadPayload           the payload is not what the handler takes
+│   ├── BadPayload           the payload does not match the handler
 │   │   └── PayloadTooLarge  the payload exceeds the limit
-│   ├── CompanyMismatch      the job is for another company than the one that asks
+│   ├── CompanyMismatch      the request reaches beyond the caller's company
 │   ├── DuplicateJob         the unique key is taken
-│   ├── QueueFull            the queue holds as many waiting jobs as it may
+│   ├── QueueFull            the queue has reached its limit of waiting jobs
 │   ├── JobNotFound          no job has this id
 │   ├── JobNotRetryable      only failed and cancelled jobs can be retried
-│   ├── JobIsOver            there is nothing left to cancel
-│   ├── JobNotWaiting        it runs or has ended, so it cannot be run sooner
-│   ├── JobFailed            it ran at once, in resilient mode, and failed
+│   ├── JobIsOver            the job has ended and cannot be cancelled
+│   ├── JobNotWaiting        the job runs or has ended and cannot be run now
+│   ├── JobFailed            the job ran at once, in resilient mode, and failed
 │   ├── LeaseLost            another attempt owns the job
 │   ├── DeadlineExceeded     the handler ran past its deadline
-│   └── JobCancelled         someone asked the job to stop
-└── Outcome                  what a handler raises to choose how its attempt ends
+│   └── JobCancelled         the job was cancelled while it ran
+└── Outcome                  base class of what a handler raises to choose its outcome
     ├── Retry                try again, after a delay of the handler's choice
     ├── Snooze               try again later; the attempt does not count
     ├── Permanent            never try again
-    └── RateLimited          the key is out of calls: pause it for the whole fleet
+    └── RateLimited          pause a limit key for the whole fleet, then try again
 """
 
 from __future__ import annotations
@@ -60,107 +65,156 @@ DELAY_SECONDS_MAX = 10 * 366 * 86_400.0
 
 
 class RowlockError(Exception):
-    """Something that Rowlock can name went wrong."""
+    """Base class of all errors that Rowlock raises; `code` is stable."""
 
     code = "error"
 
 
 class SettingsError(RowlockError):
-    """A setting is missing, malformed or out of its limits."""
+    """Raised when a setting or declaration is missing, malformed or out of range."""
 
     code = "bad_setting"
 
 
 class StoreError(RowlockError):
-    """The store refused or failed an operation."""
+    """Raised when the store refuses or fails an operation."""
 
     code = "store_error"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, is read-only or has no space left; nothing was recorded."""
+    """Raised when the store is unreachable, read-only or out of space.
+
+    If the connection breaks during a commit, the change may have been recorded.
+    """
 
     code = "store_unavailable"
 
 
+class StoreConflict(StoreUnavailable):
+    """Raised when a deadlock, write conflict or lock stops a transaction; nothing of it was recorded.
+
+    The same transaction can be tried again at once.
+    """
+
+    code = "store_conflict"
+
+
+class ValueRefused(StoreError):
+    """Raised when the store cannot hold a value of the request: too large, malformed or against a constraint.
+
+    The same request would be refused again. Stores raise it only for error codes that can have no other cause;
+    timeouts, cancelled statements, conflicts and internal errors are plain StoreErrors or StoreUnavailable.
+    """
+
+    code = "value_refused"
+
+
+class StatementRefused(StoreError):
+    """Raised when a statement lacks a right, a table or a column, or is wrong.
+
+    The same request is refused again until that changes; the message says what to change.
+    """
+
+    code = "statement_refused"
+
+
+class NoTransactions(StoreError):
+    """Raised when an operation needs a transaction and the store has none: MongoDB without a replica set.
+
+    Trying again does not help.
+    """
+
+    code = "no_transactions"
+
+
+class TransactionTooLarge(StoreError):
+    """Raised when the writes do not fit in one transaction: MongoDB keeps open transactions in its cache.
+
+    The same transaction fails again; several smaller ones do not.
+    """
+
+    code = "transaction_too_large"
+
+
 class SchemaTooNew(StoreError):
-    """The store was migrated by a newer Rowlock; upgrade this one before it touches the data."""
+    """Raised when a newer Rowlock has migrated the store; upgrade this one before it touches the data."""
 
     code = "schema_too_new"
 
 
 class SchemaMissing(StoreError):
-    """The store lacks migrations that this Rowlock needs; run `rowlock migrate`."""
+    """Raised when the store lacks migrations that this Rowlock needs; run `rowlock migrate`."""
 
     code = "schema_missing"
 
 
 class SchemaTampered(StoreError):
-    """A migration recorded in the store differs from the one in this release."""
+    """Raised when a migration recorded in the store differs from the one in this release."""
 
     code = "schema_tampered"
 
 
 class NoticeFailed(RowlockError):
-    """A message to staff did not reach every target; it names those that failed, without their secrets."""
+    """Raised when a notification did not reach every target; names the failed ones, without their secrets."""
 
     code = "notice_failed"
 
 
 class BadCursor(RowlockError):
-    """No page came with this cursor; leave it out to begin with the newest."""
+    """Raised for an unknown cursor; omit the cursor to start with the newest."""
 
     code = "bad_cursor"
 
 
 class ScheduleNotFound(RowlockError):
-    """No schedule has this name."""
+    """Raised when no schedule has this name."""
 
     code = "schedule_not_found"
 
 
 class TokenNotFound(RowlockError):
-    """No token has this id."""
+    """Raised when no token has this id."""
 
     code = "token_not_found"
 
 
 class RequestFailed(RowlockError):
-    """A server answered with an error; its code and status tell which."""
+    """Raised when a server answers with an error; `code` and `status` are those of the answer."""
 
     code = "request_failed"
 
     def __init__(self, message: str, *, code: str = "request_failed", status: int | None = None) -> None:
         super().__init__(message)
-        self.code = code  # of the answer
+        self.code = code
         self.status = status
 
 
 class ImportFault(RowlockError):
-    """A file could not be imported, or an import not be found or changed."""
+    """Raised when a file cannot be imported, or an import cannot be found or changed."""
 
     code = "import_error"
 
 
 class UnknownImportType(ImportFault):
-    """No importer is declared under this name."""
+    """Raised when no importer is declared under this name."""
 
     code = "unknown_import_type"
 
 
 class FileRefused(ImportFault):
-    """The file cannot be imported; nothing of it was loaded. The code and the message say why."""
+    """Raised when a file cannot be imported; nothing of it was loaded. The code and the message say why."""
 
     code = "file_refused"
 
     def __init__(self, message: str, *, code: str = "file_refused", more: dict[str, object] | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.more = more or {}  # what a program may want to know: columns found, the nearest names
+        self.more = more or {}  # details for programs: columns found, nearest names
 
 
 class DuplicateImport(ImportFault):
-    """The same file was imported before, for the same type and company; force it to import it again."""
+    """Raised when the same file was imported before for the same type and company; use force to import it again."""
 
     code = "duplicate_import"
 
@@ -170,187 +224,191 @@ class DuplicateImport(ImportFault):
 
 
 class ImportNotFound(ImportFault):
-    """No import has this id; it may have been removed by retention."""
+    """Raised when no import has this id; retention may have removed it."""
 
     code = "import_not_found"
 
 
 class ImportIsOver(ImportFault):
-    """The import has ended already: there is nothing to cancel."""
+    """Raised when an import cannot be cancelled because it has ended."""
 
     code = "import_is_over"
 
 
 class ImportNotResumable(ImportFault):
-    """Only failed and cancelled imports whose files are still there can be resumed."""
+    """Raised when an import cannot be resumed, for example because its files are gone; the message says why."""
 
     code = "import_not_resumable"
 
 
 class SyncError(RowlockError):
-    """An integration could not be used, or a call of its service has failed."""
+    """Raised when an integration cannot be used or a call of its service fails."""
 
     code = "sync_error"
 
 
 class IntegrationNotFound(SyncError):
-    """No integration is declared under this name."""
+    """Raised when no integration is declared under this name."""
 
     code = "integration_not_found"
 
 
 class OperationNotFound(SyncError):
-    """The integration has no operation of this name."""
+    """Raised when the integration has no operation of this name."""
 
     code = "operation_not_found"
 
 
 class IntegrationDisabled(SyncError):
-    """The integration is switched off; nothing was enqueued. The message says what switches it on."""
+    """Raised when the integration is disabled; nothing was enqueued. The message gives the declared reason."""
 
     code = "integration_disabled"
 
 
 class CallError(SyncError):
-    """A call of a service did not end as it should; the answer, where one came, is with it."""
+    """Base class of errors about one call of a service; `answer` is the service's answer, or None."""
 
     code = "call_error"
 
     def __init__(self, message: str, *, answer: Any = None) -> None:
         super().__init__(message)
-        self.answer = answer  # an Answer, where one came
+        self.answer = answer  # an Answer or None
         self.status: int | None = None if answer is None else answer.status
         self.category: str | None = None if answer is None else answer.category
         self.request_id: str | None = None if answer is None else answer.request_id
 
 
 class CallFailed(CallError):
-    """The service answered with an error, or could not be reached: it has not done what was asked."""
+    """Raised when the service answers with an error or is unreachable: it has not done what was asked."""
 
     code = "call_failed"
 
 
 class CallRefused(CallError):
-    """The service does not let us: the credential is wrong, or lacks a scope. Trying again does not help."""
+    """Raised when the service rejects the credential, or the credential lacks a scope. Trying again does not help."""
 
     code = "call_refused"
 
 
 class CallUncertain(CallError):
-    """No whole answer came in time: the service may have done it, or not. Look before doing it again."""
+    """Raised when no complete answer arrived in time: the service may have acted or not. Check before trying again."""
 
     code = "call_uncertain"
 
 
 class JobError(RowlockError):
-    """A job could not be enqueued, found or settled."""
+    """Raised when a job cannot be enqueued, found or settled."""
 
     code = "job_error"
 
 
 class UnknownJobType(JobError):
-    """No handler is registered for this job type."""
+    """Raised when no handler is registered for this job type."""
 
     code = "unknown_job_type"
 
 
 class BadPayload(JobError):
-    """The payload is not the JSON object that the handler's signature asks for."""
+    """Raised when the payload is not the JSON object that the handler's signature requires."""
 
     code = "bad_payload"
 
 
 class PayloadTooLarge(BadPayload):
-    """The payload is larger than the limit; store the data elsewhere and pass a reference."""
+    """Raised when the payload exceeds the limit; store the data elsewhere and pass a reference."""
 
     code = "payload_too_large"
 
 
 class CompanyMismatch(JobError):
-    """The job is for another company than the one that asks; nothing was enqueued."""
+    """Raised when a request of one company concerns another company or all of them; nothing was done."""
 
     code = "company_scope"
 
 
 class DuplicateJob(JobError):
-    """A job with the same unique key exists already."""
+    """Raised when another job holds the same unique key; a key may outlive its job."""
 
     code = "duplicate_job"
 
-    def __init__(self, message: str, *, existing_job_id: str) -> None:
+    def __init__(self, message: str, *, existing_job_id: str, removed: bool = False) -> None:
         super().__init__(message)
         self.existing_job_id = existing_job_id
+        self.removed = removed  # retention has removed that job; only its key is left
 
 
 class QueueFull(JobError):
-    """The queue holds as many waiting jobs as its limit allows; nothing was enqueued."""
+    """Raised when the queue has reached its limit of waiting jobs; nothing was enqueued."""
 
     code = "queue_full"
 
 
 class JobNotFound(JobError):
-    """No job has this id; it may have been removed by retention."""
+    """Raised when no job has this id; retention may have removed it."""
 
     code = "job_not_found"
 
 
 class JobNotRetryable(JobError):
-    """Only failed and cancelled jobs can be retried."""
+    """Raised when a job cannot be retried: it has not failed or been cancelled, or its unique key is taken."""
 
     code = "job_not_retryable"
 
 
 class JobIsOver(JobError):
-    """The job has ended already: there is nothing to cancel."""
+    """Raised when a job cannot be cancelled because it has ended."""
 
     code = "job_is_over"
 
 
 class JobNotWaiting(JobError):
-    """The job runs or has ended: only a waiting one can be run now."""
+    """Raised when a job cannot be run now because it runs or has ended."""
 
     code = "job_not_waiting"
 
 
 class JobFailed(JobError):
-    """The job ran at once, in resilient mode, and failed; nothing was recorded."""
+    """Raised when a job ran at once, in resilient mode, and failed; it does not run again."""
 
     code = "job_failed"
 
 
 class LeaseLost(JobError):
-    """Another attempt owns this job; this one's result was not recorded."""
+    """Raised when another attempt owns the job; the result of this attempt was not recorded."""
 
     code = "lease_lost"
 
 
 class DeadlineExceeded(JobError):
-    """The handler ran past its deadline and was stopped."""
+    """Raised when a handler ran past its deadline and was stopped."""
 
     code = "deadline_exceeded"
 
 
 class JobCancelled(JobError):
-    """The job was cancelled while it ran."""
+    """Raised when a job is cancelled while it runs."""
 
     code = "job_cancelled"
 
 
 def _seconds(what: str, value: float) -> float:
-    """A delay that any store takes; raises where a handler gives nonsense, so that it fails like any handler."""
+    """Return the delay, clamped to what every store accepts.
+
+    Raises ValueError for anything but a finite number, so that the attempt fails like any other.
+    """
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{what} takes a number of seconds, not {value!r}")
     return min(max(0.0, float(value)), DELAY_SECONDS_MAX)
 
 
 class Outcome(RowlockError):
-    """A handler chooses how its attempt ends."""
+    """Base class of the exceptions with which a handler chooses the outcome of its attempt."""
 
     code = "outcome"
 
 
 class Retry(Outcome):
-    """Try again; `after` in seconds replaces the type's backoff. The attempt counts."""
+    """Raised by a handler to try again; `after` in seconds replaces the type's backoff. The attempt counts."""
 
     code = "retry"
 
@@ -360,7 +418,7 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Try again after `seconds`; the attempt is given back."""
+    """Raised by a handler to try again after `seconds`; the attempt does not count."""
 
     code = "snooze"
 
@@ -370,13 +428,16 @@ class Snooze(Outcome):
 
 
 class Permanent(Outcome):
-    """Never try again: the job goes to the dead-letter queue with this reason."""
+    """Raised by a handler to never try again: the job becomes a dead letter with this reason."""
 
     code = "permanent"
 
 
 class RateLimited(Outcome):
-    """Pause `key` for the whole fleet until then, and try this job again; the attempt is given back."""
+    """Raised by a handler to pause the limit key `key` for the whole fleet and try this job again after the pause.
+
+    The pause ends at `until` or after `seconds`; the attempt does not count.
+    """
 
     code = "rate_limited"
 
@@ -401,11 +462,11 @@ class RateLimited(Outcome):
 
     @property
     def absolute(self) -> bool:
-        """Whether it names a moment, which the store's clock must judge."""
+        """Whether `until` was given, which is compared with the store's clock."""
         return self._until is not None
 
     def wait_seconds(self, now: datetime) -> float:
-        """How long from `now`, the store's time."""
+        """Return the length of the pause in seconds from `now`, the store's time."""
         if self._until is None:
             return max(0.0, self._seconds or 0.0)
         return max(0.0, (self._until - now) / timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""What an application gives back for a declaration: a handler that can enqueue itself, a guard that can be entered."""
+"""The objects that declarations return: a handler that can enqueue itself, and an idempotency lock to enter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from rowlock.ids import uuid7
-from rowlock.jobs.guard import Guarding, GuardRule, Lock
+from rowlock.jobs.locks import Lock, LockContext, LockRule
 from rowlock.observe import logs
 from rowlock.storage.records import Receipt
 
@@ -36,10 +36,10 @@ class Handler(Generic[P, R]):
         return await self._app.enqueue(self.name, payload)
 
 
-class Guard:
-    """A lock on work that must not be done twice, before anyone asks for it."""
+class IdempotencyLock:
+    """An idempotency lock, for `lock=` of a job type or for `async with`, which takes it."""
 
-    def __init__(self, app: Rowlock, rule: GuardRule, company_id: str | None, payload: Mapping[str, Any]) -> None:
+    def __init__(self, app: Rowlock, rule: LockRule, company_id: str | None, payload: Mapping[str, Any]) -> None:
         self._app = app
         self.rule = rule
         self._company_id = company_id
@@ -49,9 +49,9 @@ class Guard:
     async def __aenter__(self) -> Lock:
         engine = self._app.engine
         stale_seconds = engine.settings.lock_stale_minutes * 60
-        guarding = Guarding(engine.store, stale_seconds, engine.redact, engine.measures, logs.get())
+        lock_context = LockContext(engine.store, stale_seconds, engine.redact, engine.measures, logs.get())
         key = self.rule.key(self._payload, self._company_id)
-        self._lock = Lock(guarding, key, self._payload, uuid7())
+        self._lock = Lock(lock_context, key, self._payload, uuid7())
         return await self._lock.__aenter__()
 
     async def __aexit__(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from rowlock.errors import KEY_LENGTH_MAX, SettingsError
+from rowlock.errors import DELAY_SECONDS_MAX, KEY_LENGTH_MAX, SettingsError
 
 PRIORITY_RANGE = (-32_768, 32_767)
 NAME_LENGTH_MAX = KEY_LENGTH_MAX
@@ -44,6 +44,13 @@ class Settings(BaseSettings):
         "ROWLOCK_CONNECTIONS", 4, "connections of one process to PostgreSQL, besides the one for notifications"
     )
 
+    document_views: bool = _setting(
+        "ROWLOCK_DOCUMENT_VIEWS",
+        False,
+        "PostgreSQL: rowlock migrate also creates the views job_failures and job_idempotency_locks in the connection's "
+        "default schema, unless these names are taken (the reference application: True)",
+    )
+
     queue: Name = _setting(
         "WORKER_QUEUE_NAME", "default", "the queue of jobs that name none (the reference application: ai-cfo-jobs)"
     )
@@ -53,6 +60,19 @@ class Settings(BaseSettings):
     )
     resilient: bool = _setting(
         "QUEUE_RESILIENT_MODE", False, "run jobs where they are enqueued, at once, without the queue"
+    )
+
+    unique: Annotated[str, Field(pattern=r"^(none|forever|while_active|window:[0-9]{1,9}(\.[0-9]+)?)$")] = _setting(
+        "QUEUE_UNIQUE",
+        "none",
+        "default uniqueness of jobs whose type and call set none; jobs of equal type and payload are duplicates: none, "
+        "forever, while_active or window:SECONDS (the reference application: window:86400)",
+    )
+    unique_for: Literal["all", "requests"] = _setting(
+        "QUEUE_UNIQUE_FOR",
+        "all",
+        "which jobs QUEUE_UNIQUE applies to: all except scheduled ones, or requests: those of the HTTP API and the "
+        "command line (the reference application: requests)",
     )
 
     visibility_ms: Milliseconds = _setting(
@@ -124,6 +144,15 @@ class Settings(BaseSettings):
     keep_failure_days: NotNegative = _setting(
         "JOB_DLQ_RETENTION_DAYS", 14.0, "retention of the record of failed attempts"
     )
+    keep_failure_count: Annotated[int, Field(ge=1)] = _setting(
+        "ROWLOCK_KEEP_FAILURE_COUNT", 1_000_000, "and by number: the oldest go first, hourly"
+    )
+    failures_per_minute: Count = _setting(
+        "ROWLOCK_FAILURES_PER_MINUTE",
+        100,
+        "identical failures of a worker in a minute that are recorded one by one; more are counted in one record a "
+        "minute, except those of last attempts",
+    )
     keep_lock_days: NotNegative = _setting(
         "ROWLOCK_KEEP_LOCK_DAYS", 90.0, "retention of idempotency locks after their work has ended"
     )
@@ -138,7 +167,7 @@ class Settings(BaseSettings):
         "JOB_FAILURE_SPIKE_THRESHOLD", 10, "failed attempts of a queue in an hour that raise an alert"
     )
     lock_stale_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = _setting(
-        "JOB_LOCK_STALE_MINUTES", 30.0, "an idempotency lock that was taken longer ago may be taken over"
+        "JOB_LOCK_STALE_MINUTES", 30.0, "an idempotency lock that was taken or renewed longer ago may be taken over"
     )
     notify_targets: str = _setting(
         "ROWLOCK_NOTIFY_TARGETS",
@@ -163,7 +192,11 @@ class Settings(BaseSettings):
     import_store: str = _setting(
         "ROWLOCK_IMPORT_STORE", "rowlock-files", "the folder of uploads and chunks, shared by the API and all workers"
     )
-    import_folder: str = _setting("ROWLOCK_IMPORT_FOLDER", "imports", "the folder of files that are imported by name")
+    import_folder: str = _setting(
+        "ROWLOCK_IMPORT_FOLDER",
+        "imports",
+        "the folder of files that are imported by name; a company's token reads its subfolder with the company's id",
+    )
     import_manifest: str = _setting(
         "ROWLOCK_IMPORT_MANIFEST", "config/import-manifest.json", "which type and sheet a file name stands for"
     )
@@ -224,11 +257,25 @@ class Settings(BaseSettings):
     hubspot_searches_per_second: Count = _setting(
         "ROWLOCK_HUBSPOT_SEARCHES_PER_SECOND", 4, "and of its search, in any second"
     )
+    hubspot_ensure_delay_seconds: Annotated[float, Field(ge=0, le=86_400)] = _setting(
+        "ROWLOCK_HUBSPOT_ENSURE_DELAY_SECONDS", 15.0, "from start-up until missing HubSpot properties are created"
+    )
+    hubspot_cycle_delay_seconds: Annotated[float, Field(ge=0, le=86_400)] = _setting(
+        "ROWLOCK_HUBSPOT_CYCLE_DELAY_SECONDS", 30.0, "from start-up to the first HubSpot cycle"
+    )
+    hubspot_cycle_seconds: Annotated[float, Field(ge=1, le=86_400)] = _setting(
+        "ROWLOCK_HUBSPOT_CYCLE_SECONDS", 120.0, "from one HubSpot cycle to the next"
+    )
     sync_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = _setting(
         "ROWLOCK_SYNC_TIMEOUT_SECONDS", 30.0, "how long one call of another service may take, as a whole; at most 120"
     )
     sync_concurrency: Annotated[int, Field(ge=1, le=64)] = _setting(
         "ROWLOCK_SYNC_CONCURRENCY", 5, "jobs of an integration at once, per queue and process"
+    )
+    sync_limited_rounds: Count = _setting(
+        "ROWLOCK_SYNC_LIMITED_ROUNDS",
+        100,
+        "how often a 429 releases a job without spending an attempt; each further 429 spends one",
     )
     keep_subject_days: NotNegative = _setting(
         "ROWLOCK_KEEP_SUBJECT_DAYS",
@@ -279,6 +326,9 @@ class Settings(BaseSettings):
     http_event_ms: Milliseconds = _setting(
         "ROWLOCK_HTTP_EVENT_MS", 500, "how often changes are looked for while someone listens to events"
     )
+    http_refresh_ms: Annotated[int, Field(ge=400, le=3_600_000)] = _setting(
+        "ROWLOCK_HTTP_REFRESH_MS", 2_000, "an open page of the dashboard is fetched again at most this often"
+    )
     http_trusted_proxies: str = _setting(
         "ROWLOCK_HTTP_TRUSTED_PROXIES",
         "",
@@ -297,8 +347,29 @@ class Settings(BaseSettings):
     redact_keys: str = _setting(
         "ROWLOCK_REDACT_KEYS",
         "password,token,secret,key,authorization",
-        "values under keys that contain one of these words are never shown",
+        "values under keys with one of these words are never shown: `apiKey`, `api_key`, `apikey`, `githubtoken`, "
+        "not `keyboard`",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment only: without a file, the source for .env files costs as much time as this one."""
+        return init_settings, env_settings
+
+    @field_validator("unique")
+    @classmethod
+    def _window_within_limits(cls, value: str) -> str:
+        seconds = value.partition(":")[2]
+        if seconds and not 0 < float(seconds) <= DELAY_SECONDS_MAX:
+            raise ValueError(f"the window must be more than 0 seconds, at most {DELAY_SECONDS_MAX:.0f}")
+        return value
 
     @property
     def notifies(self) -> bool:
@@ -338,7 +409,7 @@ def _reason(item: dict[str, Any]) -> str:
     given = str(item["loc"][0])
     for field in Settings.model_fields:
         names = environment_names(field)
-        if given in (field, *names):  # the variable that was set, where there are several
+        if given in (field, *names):  # the variable that was set, if there are several
             given = next((name for name in names if name in os.environ), names[0])
             break
     return f"{given}: {message} (got {item['input']!r})"

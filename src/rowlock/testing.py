@@ -1,4 +1,4 @@
-"""For the tests of applications: a clock that you move, workers that stop when nothing is left, assertions on jobs.
+"""Test helpers for applications: a movable clock, a worker that drains the queues, and assertions on jobs.
 
 import pytest
 from rowlock import Job, Rowlock
@@ -52,7 +52,7 @@ _SHOWN = 10
 
 
 class JobsFailed(AssertionError):
-    """Jobs failed while a test drained their queues; `jobs` has their records."""
+    """Raised by `drain` when jobs failed; `jobs` has their records."""
 
     def __init__(self, jobs: list[JobRecord]) -> None:
         self.jobs = jobs
@@ -61,11 +61,11 @@ class JobsFailed(AssertionError):
 
 
 async def drain(app: Rowlock, *queues: str, raise_failures: bool = True) -> list[JobRecord]:
-    """Work in this process until nothing is ready; the records of the jobs that ran, oldest first.
+    """Run jobs in this process until nothing is ready, and return the records of those that ran, oldest first.
 
-    Without names, all queues of the application. What is ready is decided by the application's clock: delayed jobs,
-    and retries that wait for their backoff, run once a FakeClock has been moved past their time. A job whose attempt
-    failed, whether for good or to be tried again, raises JobsFailed, unless `raise_failures` is False.
+    Without names, it drains all queues of the application. The application's clock decides what is ready: delayed jobs
+    and retries in backoff run once a FakeClock has moved past their time. Raises JobsFailed if an attempt failed, for
+    good or to be retried, unless `raise_failures` is False.
     """
     before = {job.id: job for job in await _all(app, JobFilter())}
     await app.work(*queues, drain=True)
@@ -93,10 +93,10 @@ def assert_enqueued(
     count: int | None = None,
     status: Status | str | None = Status.QUEUED,
 ) -> list[JobRecord]:
-    """Assert that such a job waits, delayed ones included, and return the records of all that match, oldest first.
+    """Assert that a matching job waits, delayed or not, and return the records of all that match, oldest first.
 
-    A payload matches when it has at least these fields with these values. With `count`, exactly so many must match.
-    Jobs that ran are found with another `status`, or None for any. Callable from async and from plain tests.
+    A payload matches if it has at least these fields with these values. With `count`, exactly `count` jobs must match.
+    To find jobs that ran, pass another `status`, or None for any. Callable from async and from plain tests.
     """
     jobs = _ask(app)
     found = _matching(jobs, type, payload, queue, status)
@@ -117,7 +117,7 @@ def assert_not_enqueued(
     queue: str | None = None,
     status: Status | str | None = Status.QUEUED,
 ) -> None:
-    """Assert that no such job waits; the parameters are those of `assert_enqueued`."""
+    """Assert that no matching job waits; the parameters are those of `assert_enqueued`."""
     jobs = _ask(app)
     found = _matching(jobs, type, payload, queue, status)
     if found:
@@ -128,7 +128,7 @@ def assert_not_enqueued(
 
 
 def _ask(app: Rowlock) -> list[JobRecord]:
-    """All jobs, oldest first, through connections of our own: whoever calls may have an event loop running or not."""
+    """Return all jobs, oldest first, through separate connections, whether or not the caller runs an event loop."""
 
     async def all_jobs() -> list[JobRecord]:
         async with app:
@@ -165,7 +165,7 @@ def _matching(
 
 
 def _within(part: Any, whole: Any) -> bool:
-    """Whether all that is in the part is in the whole; objects may have more fields, at any depth."""
+    """Return whether `whole` contains `part`; objects may have more fields, at any depth."""
     if isinstance(part, Mapping):
         return isinstance(whole, dict) and all(key in whole and _within(part[key], whole[key]) for key in part)
     return bool(part == whole)
@@ -183,7 +183,7 @@ def _described(
 
 
 def _present(app: Rowlock, jobs: list[JobRecord], type: str) -> str:
-    """What is there instead: the jobs of this type, or else which types there are."""
+    """Describe the jobs of this type, or else the types that exist."""
     lines = [
         f"{job.id} {job.status.value} on {job.queue!r}: {app.redact.value(loads(job.payload))!r}"
         for job in jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from backoffice.hubspot import declare
 from conformance.stores import Rig
 from rowlock import FakeClock, JobRecord, Rowlock
-from rowlock.settings import load
-from rowlock.storage.base import Store
+from rowlock.settings import Settings, load
+from rowlock.storage.contract import Store
 from rowlock.testing import drain
 from sync.conftest import standin, standin_process
 from sync.standin import StandIn
+from sync.standin.schema import KNOWN, defaults
 
 __all__ = ["Club", "any_club", "club", "opened", "standin", "standin_process"]
 
@@ -70,23 +72,40 @@ class Club:
 
 
 @asynccontextmanager
-async def opened(url: str, clock: FakeClock, standin: StandIn, **options: Any) -> AsyncIterator[Club]:
-    """The club on this database, which has its tables, with all operations on."""
+async def opened(
+    url: str, clock: FakeClock, standin: StandIn, *, ensured: bool = True, **options: Any
+) -> AsyncIterator[Club]:
+    """The club on this database, with all operations on, and with its properties at HubSpot if `ensured`."""
     standin.limits(100_000, 10.0, searches=100_000)
-    settings = load(
-        database_url=url,
-        connections=2,
-        grace_seconds=0.2,
-        hubspot_token=standin.token,
-        hubspot_url=standin.url,
-        sync_timeout_seconds=2.0,
-        **FAR,
-    )
-    async with Rowlock(settings=settings, clock=clock) as app:
+    given = {"database_url": url, "hubspot_token": standin.token, "hubspot_url": standin.url}
+    async with Rowlock(settings=_settings().model_copy(update=given), clock=clock) as app:
         made = Club(app, standin, clock, **{"operations_off": ()} | options)
         await app.migrate()
-        await made.run("ensure")
+        if ensured:
+            await _ensure(made)
         yield made
+
+
+@cache
+def _settings() -> Settings:
+    """Loaded once: it takes longer than most of these tests. No call is cut off because the machine is busy."""
+    return load(connections=2, grace_seconds=0.2, sync_timeout_seconds=60.0, **FAR)
+
+
+_ENSURED: dict[str, list[dict[str, Any]]] = {}
+
+
+async def _ensure(club: Club) -> None:
+    """Have the operation make the properties once, and put the same ones into the stand-in from then on."""
+    if not _ENSURED:
+        await club.run("ensure")
+        for kind, found in club.standin.state()["properties"].items():
+            new = [found[name] for name in found if name not in defaults(kind)]
+            _ENSURED[kind] = [{name: each[name] for name in KNOWN & each.keys()} for each in new]
+        return
+    for kind, properties in _ENSURED.items():
+        if properties:
+            club.standin.properties(kind, *properties)
 
 
 @pytest.fixture

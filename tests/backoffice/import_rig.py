@@ -15,7 +15,7 @@ import openpyxl
 from office_rig import Office
 
 from rowlock.cli.samples.write import write_samples
-from rowlock.imports.intake import About, Intake
+from rowlock.imports.intake.intake import About, Intake
 from rowlock.storage.imports import ImportRecord
 from rowlock.testing import drain
 
@@ -37,18 +37,25 @@ class Desk:
         self.truth = write_samples(self.folder, count, seed, types, True, lambda _: None)["files"]
 
     async def run(self, name: str, **about: Any) -> ImportRecord:
-        """Import a file, by the manifest unless told otherwise, and work until nothing is left."""
-        app = self.office.app
-        added = await Intake(app).receive_file(self.folder / name, About(**about))
-        await drain(app)
-        return await app.imports.get(added.record.id)
+        """Import a file, of the type that the manifest says, and work until nothing is left."""
+        import_id = await self.upload(name, **about)
+        await drain(self.office.app)
+        return await self.office.app.imports.get(import_id)
+
+    async def run_all(self, *files: tuple[str, dict[str, Any]]) -> list[ImportRecord]:
+        """Import several files at once, each with what is said about it."""
+        ids = [await self.upload(name, **about) for name, about in files]
+        await drain(self.office.app)
+        return [await self.office.app.imports.get(import_id) for import_id in ids]
+
+    async def upload(self, name: str, **about: Any) -> str:
+        """Hand a file in; the next drain imports it."""
+        added = await Intake(self.office.app).receive_file(self.folder / name, About(**about))
+        return added.record.id
 
     async def told(self, name: str, **about: Any) -> tuple[int, ...]:
         """What the summary of an import says, in the order of COUNTS."""
-        record = await self.run(name, **about)
-        assert record.status == "SUCCEEDED", (name, record.error)
-        result = json.loads(record.result or "{}")
-        return tuple(result[count] for count in COUNTS)
+        return counted(await self.run(name, **about))
 
     async def errors(self, import_id: str) -> set[tuple[int, str | None, str]]:
         page = await self.office.app.store.import_errors(import_id, after_row=0, limit=1_000)
@@ -71,6 +78,13 @@ class Desk:
         text = io.StringIO(newline="")
         csv.writer(text).writerows(table)
         (self.folder / name).write_text(text.getvalue(), encoding="utf-8", newline="")
+
+
+def counted(record: ImportRecord) -> tuple[int, ...]:
+    """What the summary of an import says, in the order of COUNTS; it must have succeeded."""
+    assert record.status == "SUCCEEDED", (record.file_name, record.error)
+    result = json.loads(record.result or "{}")
+    return tuple(result[count] for count in COUNTS)
 
 
 def ordered(rows: Iterator[Row]) -> list[Row]:

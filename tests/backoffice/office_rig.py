@@ -9,7 +9,7 @@ import backoffice
 from backoffice import queries
 from backoffice.tables import TABLES, key_of
 from rowlock import JobRecord, Rowlock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.testing import drain
 
 

@@ -44,10 +44,10 @@ def test_a_type_has_the_criticality_guard_and_scope_of_the_document(name: str) -
     assert declared.priority == Criticality[criticality]
     assert declared.queue == "ai-cfo-jobs"
     if key is None:
-        assert declared.guard is None
+        assert declared.lock is None
         return
-    assert declared.guard is not None
-    lock = declared.guard.key({"companyId": "acme", **payload}, "acme")
+    assert declared.lock is not None
+    lock = declared.lock.key({"companyId": "acme", **payload}, "acme")
     assert (lock.company_id, lock.job_key, lock.scope_key) == ("acme", key, scope)
 
 
@@ -57,17 +57,17 @@ def test_what_is_critical_runs_first() -> None:
 
 @pytest.mark.parametrize("payload", [{}, {"amendedMonth": None}])
 def test_snapshots_without_a_month_are_the_full_ones(payload: dict[str, None]) -> None:
-    guard = backoffice.app.registry.require("generateMonthlySnapshots").guard
-    assert guard is not None
-    assert guard.key({"companyId": "acme", **payload}, None).scope_key == "acme:full"
+    lock = backoffice.app.registry.require("generateMonthlySnapshots").lock
+    assert lock is not None
+    assert lock.key({"companyId": "acme", **payload}, None).scope_key == "acme:full"
 
 
 @pytest.mark.parametrize("payload", [{}, {"date": None}])
 def test_insights_without_a_day_are_those_of_today(payload: dict[str, None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insights, "today", lambda: "2026-11-16")
-    guard = backoffice.app.registry.require("generateAIInsights").guard
-    assert guard is not None
-    assert guard.key({"companyId": "acme", **payload}, None).scope_key == "acme:2026-11-16"
+    lock = backoffice.app.registry.require("generateAIInsights").lock
+    assert lock is not None
+    assert lock.key({"companyId": "acme", **payload}, None).scope_key == "acme:2026-11-16"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rowlock import DuplicateJob, FakeClock, Status
 from rowlock.testing import JobsFailed, drain
 
 
+@pytest.mark.every_store
 async def test_snapshots_of_all_months_that_have_data(office: Office) -> None:
     await office.payable("1", 10_000, "2026-01-05", paid_on="2026-01-20")
     await office.payable("2", 2_550, "2026-01-31")
@@ -66,6 +67,7 @@ async def test_what_was_done_is_skipped_until_the_data_are_others(office: Office
     assert (await office.snapshots())["2026-01"][1] == 300
 
 
+@pytest.mark.every_store
 async def test_a_full_run_forgets_months_that_have_no_data_any_more(office: Office) -> None:
     await office.payable("1", 100, "2026-01-05")
     await office.payable("2", 200, "2026-02-05")
@@ -116,6 +118,7 @@ async def test_a_period_that_ends_before_it_starts_is_dead_at_once(office: Offic
         assert caught.value.jobs[0].status is Status.FAILED
 
 
+@pytest.mark.every_store
 async def test_when_a_run_breaks_in_the_middle_nothing_of_it_is_kept(
     office: Office, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ async def test_when_a_run_breaks_in_the_middle_nothing_of_it_is_kept(
     assert list(await office.snapshots()) == ["2026-01", "2026-02"]
 
 
+@pytest.mark.every_store
 async def test_a_report_has_the_totals_of_its_period_by_category(office: Office) -> None:
     await office.payable("1", 10_000, "2026-01-01", paid_on="2026-01-20")
     await office.payable("2", 2_000, "2026-03-31")

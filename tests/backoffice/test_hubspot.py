@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hubspot_rig import Club, any_club, club, opened, standin, standin_process
+from hubspot_rig import Club, opened
 
 import backoffice
 from backoffice.hubspot import declare
 from backoffice.hubspot.vocabulary import provider_value, status_value
 from engine.running import Log
-from rowlock import BadPayload, FakeClock, Permanent, Rowlock, SettingsError
+from rowlock import BadPayload, FakeClock, Integration, Permanent, Rowlock, SettingsError
 from rowlock.settings import load
 from sync.standin import StandIn
 
-__all__ = ["any_club", "club", "standin", "standin_process"]
-
 PAYMENT = {"email": "ada@example.com", "paymentIntentId": "pi_1", "amount": 12_345, "currency": "usd"}
+
+
+@pytest.fixture(scope="module")
+def closed() -> Integration:
+    """The operations without a database: what is refused here never gets to one."""
+    return declare(
+        Rowlock(settings=load(database_url="sqlite:////nowhere/jobs.db", hubspot_token="t")), operations_off=()
+    )
 
 
 async def test_a_member_becomes_a_contact(club: Club) -> None:
@@ -103,6 +110,7 @@ async def test_an_unknown_tier_is_dead_at_once_and_nothing_is_called(club: Club)
     assert club.calls() == before
 
 
+@pytest.mark.every_store
 async def test_an_older_tier_that_is_tried_again_late_does_not_win(any_club: Club) -> None:
     any_club.standin.script("500", path="batch/upsert")
     first = await any_club.send("sync_tier", email="ada@example.com", oldTier="core", newTier="premium")
@@ -235,15 +243,20 @@ async def test_nothing_is_asked_that_hubspot_would_not_take(club: Club) -> None:
     assert club.standin.judgement()["complaints"] == []
 
 
-async def test_properties_are_made_once_and_options_are_added(club: Club) -> None:
-    found = club.standin.state()["properties"]
-    assert found["deals"]["billing_reference"]["hasUniqueValue"] is True
-    assert found["companies"]["billing_company_id"]["hasUniqueValue"] is True
-    values = [option["value"] for option in found["contacts"]["billing_provider"]["options"]]
-    assert values == ["stripe", "mindbody", "manual", "complimentary"]
-    assert await club.run("ensure") == {
-        kind: {"created": [], "extended": []} for kind in ("contacts", "companies", "deals")
-    }
+async def test_properties_are_made_once_and_options_are_added(
+    tmp_path: Path, clock: FakeClock, standin: StandIn
+) -> None:
+    async with opened(f"sqlite:///{tmp_path}/jobs.db", clock, standin, ensured=False) as club:
+        assert all(each["created"] for each in (await club.run("ensure")).values())
+        found = standin.state()["properties"]
+        assert found["deals"]["billing_reference"]["hasUniqueValue"] is True
+        assert found["companies"]["billing_company_id"]["hasUniqueValue"] is True
+        values = [option["value"] for option in found["contacts"]["billing_provider"]["options"]]
+        assert values == ["stripe", "mindbody", "manual", "complimentary"]
+        assert await club.run("ensure") == {
+            kind: {"created": [], "extended": []} for kind in ("contacts", "companies", "deals")
+        }
+        assert standin.state()["properties"] == found
 
 
 @pytest.mark.parametrize(
@@ -266,9 +279,11 @@ async def test_properties_are_made_once_and_options_are_added(club: Club) -> Non
         ("sync_company", {"externalId": "c-1", "name": "Acme", "domain": "not a domain"}),
     ],
 )
-async def test_a_bad_payload_is_refused_at_the_door(club: Club, operation: str, payload: dict[str, Any]) -> None:
+async def test_a_bad_payload_is_refused_at_the_door(
+    closed: Integration, operation: str, payload: dict[str, Any]
+) -> None:
     with pytest.raises(BadPayload):
-        await club.send(operation, **payload)
+        await closed.enqueue(operation, payload)
 
 
 @pytest.mark.parametrize(
@@ -305,14 +320,24 @@ def test_an_unknown_word_names_those_that_are_known() -> None:
         provider_value("paypal")
 
 
-async def test_properties_are_ensured_fifteen_seconds_after_a_worker_starts(club: Club) -> None:
+async def test_properties_are_ensured_and_cycles_run_after_start_up(club: Club) -> None:
     begun = club.clock.now()
-    (start,) = club.app.engine.warmers
+    (start,) = club.app.engine.starters
     await start()
+    cycle = club.app.schedules["hubspot"]
+    assert (cycle.first_after(begun) - begun, cycle.every_seconds) == (timedelta(seconds=30), 120)
     (waiting,) = (await club.app.jobs(type="hubspot.ensure", status="queued")).jobs
     assert (waiting.available_at - begun).total_seconds() == 15
     club.clock.advance(seconds=15)
     assert (await club.record(waiting.id, work=True)).status.value == "succeeded"
+
+
+async def test_delays_and_intervals_of_start_up_are_settings(tmp_path: Path) -> None:
+    given = {"hubspot_ensure_delay_seconds": 1, "hubspot_cycle_delay_seconds": 2, "hubspot_cycle_seconds": 3}
+    app = Rowlock(settings=load(database_url=f"sqlite:///{tmp_path}/jobs.db", hubspot_token="t", **given))
+    hub = declare(app)
+    assert hub.starters == [("hubspot.ensure", 1)]
+    assert app.schedules["hubspot"].spec == "every 3 s, first 2 s after start-up"
 
 
 def test_hubspot_is_off_without_a_token_and_says_which_setting_is_missing() -> None:

@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hubspot_rig import Club, club, standin, standin_process
+from hubspot_rig import Club
 
 from rowlock import Call, Permanent
 from rowlock.errors import CallFailed
 from rowlock.sync.hubspot import COMPANIES, CONTACTS, DEALS, HubSpot, Property, Record, Upsert
-
-__all__ = ["club", "standin", "standin_process"]
 
 Told = Callable[[Callable[[HubSpot], Awaitable[Any]]], Awaitable[Any]]
 

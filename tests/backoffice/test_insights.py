@@ -12,12 +12,13 @@ import backoffice
 from backoffice import insights
 from backoffice.tables import TABLES, columns_of, key_of, one_at_a_time
 from rowlock import Job, Status
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.testing import JobsFailed, assert_enqueued, assert_not_enqueued, drain
 
 DAY = "2026-06-30"
 
 
+@pytest.mark.every_store
 async def test_what_is_over_budget(office: Office) -> None:
     await office.budget(2026, 120_000)  # 60,000 until June
     await office.budget(2026, 120_000, "travel")
@@ -35,6 +36,7 @@ async def test_what_is_over_budget(office: Office) -> None:
     assert found[("budget", "gifts")][0] == "gifts: 0.05 since 2026-01-01 against no budget"
 
 
+@pytest.mark.every_store
 async def test_what_is_overdue(office: Office) -> None:
     await office.budget(2026, 100_000_000)
     await office.payable("1", 100, "2026-06-01", due_on="2026-06-29")
@@ -60,6 +62,7 @@ async def test_what_is_overdue(office: Office) -> None:
     assert found[("overdue", "Other")][0] == "Other: 1 payable overdue, 0.50, the oldest for 29 days"
 
 
+@pytest.mark.every_store
 async def test_what_is_unusual(office: Office) -> None:
     await office.budget(2026, 100_000_000)
     for number, cents in enumerate([100, 101, 99, 102, 98, 100, 103, 97, 5_000]):
@@ -72,6 +75,7 @@ async def test_what_is_unusual(office: Office) -> None:
     assert figures["cents"] == 5_000
 
 
+@pytest.mark.every_store
 async def test_the_insights_of_a_day_replace_those_found_before(office: Office) -> None:
     await office.payable("1", 100, "2026-06-01")
     await office.run("generateAIInsights", companyId="acme", date=DAY)
@@ -139,6 +143,7 @@ async def test_a_language_model_that_fails_harms_no_insight(office: Office) -> N
     assert_enqueued(office.app, "generateAIInsights", status=Status.SUCCEEDED, count=1)
 
 
+@pytest.mark.every_store
 async def test_a_notification_lands_in_the_outbox_once(office: Office) -> None:
     job = await office.app.enqueue(
         "sendNotifications",
@@ -180,6 +185,7 @@ async def test_critical_jobs_go_before_the_others(office: Office, monkeypatch: p
     assert started == [snapshot.job_id, insight.job_id, note.job_id, ping.job_id]
 
 
+@pytest.mark.every_store
 async def test_the_tables_are_made_by_many_at_once(store: Store, office: Office) -> None:
     await drop_tables(store)
 
@@ -197,6 +203,7 @@ async def test_the_tables_are_made_by_many_at_once(store: Store, office: Office)
         assert list(found.keys) == ([frozenset(key_of(table))] if key_of(table) else [])
 
 
+@pytest.mark.every_store
 async def test_what_is_older_does_not_overwrite_what_is_newer(store: Store, office: Office) -> None:
     await office.payable("1", 100, "2026-01-05")
     order: list[str] = []
@@ -211,7 +218,7 @@ async def test_what_is_older_does_not_overwrite_what_is_newer(store: Store, offi
 
     inside, leave, later, free = (asyncio.Event() for _ in range(4))
     free.set()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(write("first", inside, leave))
         await inside.wait()
         tasks.create_task(write("second", later, free))

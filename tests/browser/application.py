@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backoffice import app
-from rowlock import Allow, Call, Job, Permanent
+from rowlock import Call, Job, Permanent, RateLimit
 
 __all__ = ["app"]
 
@@ -30,7 +30,7 @@ async def note(job: Job, **said: Any) -> dict[str, Any]:
 
 
 # Nobody listens there: what is sent fails, and is tried again.
-crm = app.integration("crm", base_url="http://127.0.0.1:9", token="for-tests", limits=[Allow(100, per_seconds=10)])
+crm = app.integration("crm", base_url="http://127.0.0.1:9", token="for-tests", limits=[RateLimit(100, per_seconds=10)])
 
 
 @crm.operation("keep", key="note_{name}", about="{name}")

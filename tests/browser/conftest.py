@@ -17,6 +17,7 @@ from playwright.async_api import Browser, async_playwright
 
 from browser.house import House
 from browser.visitor import Visitor
+from one_store import on_one_store
 from postgres_server import PostgresServer
 from rowlock.ids import uuid7
 
@@ -35,6 +36,10 @@ FLAGS = (
 Visit = Callable[..., Awaitable[Visitor]]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    on_one_store(metafunc, "any_house", ("sqlite", "postgres"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One loop for all of these tests: the browser lives in it."""
     for item in items:
@@ -46,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def browser() -> AsyncIterator[Browser]:
     chromium = os.environ.get("ROWLOCK_TEST_CHROMIUM") or shutil.which("chromium")
     if not chromium:
-        pytest.skip("chromium is not here: see tests/get_chromium.sh")
+        pytest.skip("BROWSER TESTS: chromium is not installed, see tests/get_chromium.sh")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
@@ -81,9 +86,9 @@ def house(sqlite_house: House) -> House:
     return sqlite_house
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def any_house(request: pytest.FixtureRequest) -> House:
-    """For the main journeys: on either store."""
+    """For the main journeys: on one of two stores, with `--every-store` on both."""
     house: House = request.getfixturevalue(f"{request.param}_house")
     return house
 

@@ -286,9 +286,9 @@ async def test_a_file_that_is_being_sent_can_be_stopped(house: House, visit: Vis
     client = await visitor.context.new_cdp_session(page)
     await client.send(
         "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 200_000},
+        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 20_000},
     )
-    await send(page, sheets.csv(sheets.good(100_000, "slow.example"), "customers-slow.csv"))
+    await send(page, sheets.csv(sheets.good(30_000, "slow.example"), "customers-slow.csv"))
     await expect(page.locator("#sending")).to_contain_text(
         re.compile(r"Sending customers-slow.csv: [\d.]+ of [\d.]+ MB")
     )

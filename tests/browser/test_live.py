@@ -78,7 +78,7 @@ async def test_live_goes_on_after_the_server_was_started_again(house: House, vis
     await expect(rows).to_have_count(1)
     await house.restart_server()
     await house.enqueue("healthPing", companyId="restarted")
-    await expect(rows).to_have_count(2, timeout=30_000)
+    await expect(rows).to_have_count(2)
     await page.reload()
     await expect(rows).to_have_count(2)
 

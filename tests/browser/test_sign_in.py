@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from playwright.async_api import Page, expect
 
@@ -82,8 +83,12 @@ async def test_a_revoked_token_leads_to_the_sign_in_page_which_says_so(house: Ho
 
 
 async def test_a_session_ends_with_its_token(house: House, visit: Visit) -> None:
-    visitor = await visit(house, await house.token("viewer", seconds=8))
+    before = time.time()
+    visitor = await visit(house, await house.token("viewer", seconds=3_600))
     await signed_in(visitor.page)
+    (cookie,) = await visitor.context.cookies()
+    assert before + 3_595 < cookie["expires"] < time.time() + 3_600, "the browser ends it with the token"
+    await visitor.context.add_cookies([{**cookie, "expires": time.time() + 1}])
 
     async def over() -> bool:
         return await visitor.context.cookies() == []

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from browser.house import House
 
-SEEN_MS = 15_000.0
+SEEN_MS = 60_000.0
 
 expect.set_options(timeout=SEEN_MS)
 

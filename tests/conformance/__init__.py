@@ -1,1 +1,1 @@
-"""What every store promises: one suite, run whole on each entry of `stores.STORES`."""
+"""The conformance suite of the store contract, run completely on each entry of `stores.STORES`."""

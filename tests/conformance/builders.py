@@ -1,4 +1,4 @@
-"""Short ways to say what a test is not about."""
+"""Helpers that set up what a test is not about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rowlock.ids import uuid7, uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import (
     Claimed,
     Failed,
@@ -55,6 +55,10 @@ def while_active(key: str = "k", on_conflict: OnConflict = OnConflict.REJECT) ->
     return UniqueKey(key, while_active=True, on_conflict=on_conflict)
 
 
+def newest_wins(key: str = "k") -> UniqueKey:
+    return UniqueKey(key, None, True, OnConflict.RETURN_EXISTING, newest_wins=True)
+
+
 async def put(store: Store, **changes: Any) -> JobId:
     """Enqueue one job."""
     (receipt,) = await store.enqueue([new_job(**changes)])
@@ -66,13 +70,13 @@ async def put_many(store: Store, number: int, **changes: Any) -> list[JobId]:
 
 
 async def take(store: Store, owner: WorkerId = ANN, queue: str = "default") -> Claimed:
-    """Claim the one job that must be there."""
+    """Claim one job; fails unless there is one."""
     (claimed,) = await store.claim(queue, owner, 1)
     return claimed
 
 
 async def taken(store: Store, owner: WorkerId = ANN, queue: str = "default", limit: int = 100) -> list[JobId]:
-    """Claim what there is, and name it in order."""
+    """Claim the available jobs. Returns their ids in order."""
     return [claimed.id for claimed in await store.claim(queue, owner, limit)]
 
 
@@ -83,7 +87,7 @@ def end(claimed: Claimed, outcome: Outcome = Outcome.SUCCEEDED, **details: Any) 
 async def settle(
     store: Store, claimed: Claimed, outcome: Outcome = Outcome.SUCCEEDED, owner: WorkerId = ANN, **details: Any
 ) -> None:
-    """Settle one attempt that must still be ours."""
+    """Settle one attempt; fails if its lease is lost."""
     assert await store.settle(owner, [end(claimed, outcome, **details)]) == []
 
 
@@ -95,14 +99,14 @@ async def put_and_take(store: Store, owner: WorkerId = ANN, **changes: Any) -> C
 
 
 async def put_and_end(store: Store, outcome: Outcome = Outcome.SUCCEEDED, **changes: Any) -> JobId:
-    """A job that has come to its end."""
+    """Enqueue a job and settle its attempt. Returns its id."""
     claimed = await put_and_take(store, **changes)
     await settle(store, claimed, outcome, queue=changes.get("queue", "default"))
     return claimed.id
 
 
 def kept(claimed: Claimed, stack: str | None = None) -> Failed:
-    """What is kept of an attempt of this job that failed."""
+    """Return a failure record of this attempt."""
     return Failed(uuid7(), claimed.payload, stack)
 
 
@@ -113,7 +117,7 @@ async def put_and_fail(
     delay_seconds: float = 0.0,
     **changes: Any,
 ) -> FailureRecord:
-    """A failure, and the job that it is of."""
+    """Enqueue a job and fail its attempt. Returns the failure and the job."""
     claimed = await put_and_take(store, **changes)
     queue, failure = changes.get("queue", "default"), kept(claimed)
     await settle(store, claimed, outcome, queue=queue, error=error, delay_seconds=delay_seconds, failure=failure)
@@ -123,7 +127,7 @@ async def put_and_fail(
 
 
 async def failures(store: Store, where: FailureFilter = EVERY_FAILURE, page: int = 100) -> list[FailureRecord]:
-    """Every failure that matches, newest first, page by page."""
+    """Return all matching failures, newest first, read page by page."""
     found: list[FailureRecord] = []
     cursor = None
     while True:
@@ -148,7 +152,7 @@ async def status(store: Store, job_id: JobId) -> Status:
 
 
 async def listed(store: Store, where: JobFilter = EVERYTHING, page: int = 100) -> list[JobId]:
-    """Every job that matches, newest first, page by page."""
+    """Return all matching jobs, newest first, read page by page."""
     found, cursor = [], None
     while True:
         answer = await store.page(where, page, cursor)
@@ -158,7 +162,7 @@ async def listed(store: Store, where: JobFilter = EVERYTHING, page: int = 100) -
 
 
 async def counted(store: Store) -> dict[Status, int]:
-    """The statuses that any job has."""
+    """Return the counts of statuses that any job has."""
     return {status: number for status, number in (await store.counts()).items() if number}
 
 
@@ -171,7 +175,7 @@ def flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def near(one: datetime | None, two: datetime | None, within_seconds: float = 0.002) -> bool:
-    """The same moment, as far as stores keep fractions of a second."""
+    """Whether two times are equal within the precision of stores."""
     assert one is not None
     assert two is not None
     return abs(one - two) <= timedelta(seconds=within_seconds)

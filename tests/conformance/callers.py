@@ -1,4 +1,4 @@
-"""Connections that belong to the caller, of every kind that enqueue takes."""
+"""Callers' own connections, of every kind that enqueue accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import NewJob, Receipt
 
 
@@ -28,15 +28,15 @@ def _insert(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A connection in its own transaction, begun already, and how its owner ends it."""
+    """A connection with an open transaction, and functions that end it."""
 
     connection: Any
     execute: Callable[[Any], Awaitable[Any]]
     commit: Callable[[], Awaitable[None]]
     rollback: Callable[[], Awaitable[None]]
     blocking: bool = False
-    close: Callable[[], object] | None = None  # of those that are offline
-    insert: Callable[[str], Any] = _insert  # the statement that writes a line into the ledger
+    close: Callable[[], object] | None = None  # for offline callers
+    insert: Callable[[str], Any] = _insert  # the statement that writes a line to the ledger
 
     async def enqueue(self, store: Store, jobs: Sequence[NewJob]) -> list[Receipt]:
         if self.blocking:
@@ -44,7 +44,7 @@ class Caller:
         return await store.enqueue(jobs, self.connection)
 
     async def write(self, line: str) -> None:
-        """What the caller has its transaction for."""
+        """Write a line to the ledger in the caller's transaction."""
         await self.execute(self.insert(line))
 
 
@@ -52,7 +52,7 @@ OpenCaller = Callable[[str], AbstractAsyncContextManager[Caller]]
 
 
 def soon(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """A synchronous call in the shape of an asynchronous one."""
+    """Wrap a synchronous call as an asynchronous one."""
 
     async def wrapped(*args: Any) -> Any:
         return call(*args)
@@ -61,7 +61,7 @@ def soon(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
 
 async def _nothing() -> None:
-    """Without a transaction there is nothing to end."""
+    """Do nothing: there is no transaction to end."""
 
 
 def asyncpg_caller(*, codec: bool = False, transaction: bool = True) -> OpenCaller:
@@ -247,7 +247,7 @@ SQLITE_AUTOCOMMIT: Mapping[str, OpenCaller] = {
     "apsw": apsw_caller(transaction=False),
     "apsw-blocking": apsw_caller(transaction=False, blocking=True),
 }
-# Two copies of SQLite in one process do not see each other's locks: the standard library's needs the file to itself.
+# Two copies of SQLite in one process do not see each other's locks: the standard library's needs exclusive access.
 SQLITE_OFFLINE: Mapping[str, OpenCaller] = {
     "apsw-blocking": apsw_caller(blocking=True),
     "sqlite3": sqlite3_caller(),

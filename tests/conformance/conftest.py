@@ -1,22 +1,35 @@
-"""Runs every behaviour on every store, and those about callers with every kind of connection."""
+"""Run every test on every store, and tests of callers with every kind of connection."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from conformance.callers import Caller
 from conformance.stores import STORES, Rig
+from one_store import chosen
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    stores = STORES
-    if metafunc.definition.get_closest_marker("relational"):
-        stores = tuple(kind for kind in stores if kind.relational)
+    """Run the test on every store."""
+    _parametrize(metafunc, _eligible(metafunc))
+
+
+def on_one_store(metafunc: pytest.Metafunc) -> None:
+    """Run the test on one store, or on every store if it is marked `every_store`."""
+    _parametrize(metafunc, chosen(metafunc, _eligible(metafunc)))
+
+
+def _eligible(metafunc: pytest.Metafunc) -> tuple[type[Rig], ...]:
+    relational = metafunc.definition.get_closest_marker("relational")
+    return tuple(kind for kind in STORES if kind.relational or not relational)
+
+
+def _parametrize(metafunc: pytest.Metafunc, stores: Sequence[type[Rig]]) -> None:
     for fixture in ("caller", "autocommit_caller", "offline_caller"):
         if fixture in metafunc.fixturenames:
             pairs = [(kind, name) for kind in stores for name in getattr(kind, f"{fixture}s")]
@@ -42,7 +55,10 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path, resource: object) 
 @pytest.fixture
 def resource(request: pytest.FixtureRequest) -> object:
     kind: type[Rig] = request.node.callspec.params["rig"]
-    return request.getfixturevalue(kind.resource) if kind.resource else None
+    if kind.resource is None:
+        return None
+    request.getfixturevalue(f"{kind.resource}_pools")
+    return request.getfixturevalue(kind.resource)
 
 
 @pytest.fixture
@@ -52,20 +68,20 @@ async def store(rig: Rig, clock: FakeClock) -> Store:
 
 @pytest.fixture
 async def other(rig: Rig, store: Store, clock: FakeClock) -> Store:
-    """A second store object on the same data, as another process would have."""
+    """A second store object on the same data, as in another process."""
     return await rig.another(clock)
 
 
 @pytest.fixture
 async def caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
-    """A connection of the caller's, in a transaction."""
+    """A caller's connection, in a transaction."""
     async with rig.callers[request.param](rig.url) as caller:
         yield caller
 
 
 @pytest.fixture
 async def autocommit_caller(request: pytest.FixtureRequest, rig: Rig, store: Store) -> AsyncIterator[Caller]:
-    """A connection of the caller's, without a transaction."""
+    """A caller's connection, without a transaction."""
     async with rig.autocommit_callers[request.param](rig.url) as caller:
         yield caller
 

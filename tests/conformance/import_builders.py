@@ -1,4 +1,4 @@
-"""Short ways to say what a test of imports is not about."""
+"""Helpers that set up what a test of imports is not about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.builders import ANN, new_job, new_jobs
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import (
     Added,
     ChunkEnd,
@@ -49,7 +49,7 @@ def import_job(import_id: ImportId | None = None) -> NewJob:
 
 
 def jobs_for(*indexes: int) -> dict[int, NewJob]:
-    """Jobs to resume an import with."""
+    """Return jobs to resume an import with."""
     return {index: import_job() for index in indexes}
 
 
@@ -59,7 +59,7 @@ async def add(store: Store, **changes: Any) -> Added:
 
 
 async def queued(store: Store, **changes: Any) -> ImportId:
-    """An import that waits for its parent job; the file is another than any before."""
+    """Add an import of a new file that waits for its parent job."""
     added = await add(store, **{"sha256": uuid7()} | changes)
     assert added.created
     return added.record.id
@@ -79,7 +79,7 @@ def plan(chunks: int = 2, rows: int = 10, **changes: Any) -> Plan:
 async def plan_it(
     store: Store, import_id: ImportId, chunks: int = 2, job_id: JobId | None = None, **changes: Any
 ) -> bool:
-    """Plan an import as its first parent job, where no other is named."""
+    """Plan an import as the parent job `job_id` (default: its first parent job)."""
     async with store.transaction() as transaction:
         return await transaction.plan_import(import_id, plan(chunks, **changes), job_id=job_id or import_id)
 
@@ -98,7 +98,7 @@ async def end_chunk(
 
 
 async def loaded(store: Store, chunks: int = 2, **changes: Any) -> ImportId:
-    """An import whose chunks are all done."""
+    """Create an import whose chunks are all done."""
     import_id = await planned(store, chunks, **changes)
     for index in range(chunks):
         assert await end_chunk(store, import_id, index) is not None
@@ -126,7 +126,7 @@ async def end(
 
 
 async def partly(store: Store, state: ImportStatus = ImportStatus.FAILED, **changes: Any) -> ImportId:
-    """An import that has ended with chunk 1 of three done."""
+    """Create an import that has ended with chunk 1 of three done."""
     import_id = await planned(store, 3, **changes)
     await end_chunk(store, import_id, 1, with_errors(14))
     await end(store, import_id, state, message="No", error='{"code": "x"}', result='{"a": 1}')
@@ -134,7 +134,7 @@ async def partly(store: Store, state: ImportStatus = ImportStatus.FAILED, **chan
 
 
 async def in_status(store: Store, status: ImportStatus, **changes: Any) -> ImportId:
-    """An import of two planned chunks in this status; a QUEUED one is not planned."""
+    """Create an import of two planned chunks in this status; a QUEUED one is not planned."""
     if status is ImportStatus.QUEUED:
         return await queued(store, **changes)
     import_id = await planned(store, **changes)
@@ -150,7 +150,7 @@ async def found(store: Store, import_id: ImportId) -> ImportRecord:
 
 
 async def standing(store: Store, import_id: ImportId) -> list[Any]:
-    """All that is known of an import, to see that nothing has changed."""
+    """Return everything stored about an import, to check that nothing changes."""
     errors = await store.import_errors(import_id, after_row=-1, limit=1000)
     return [await store.get_import(import_id), await store.chunks(import_id), errors, await store.counts()]
 
@@ -166,7 +166,7 @@ async def waiting(store: Store, import_id: ImportId) -> list[int]:
 async def end_jobs(
     store: Store, outcome: Outcome, only: Sequence[JobId] | None = None, error: str | None = None
 ) -> list[JobId]:
-    """Run the jobs that wait in the queue of imports to this end; give back those that are not meant."""
+    """Claim the jobs of the import queue and settle them with `outcome`; release those not in `only`."""
     ended = []
     for claimed in await store.claim(QUEUE, ANN, 1_000):
         meant = only is None or claimed.id in only
@@ -184,14 +184,14 @@ def bad_row(row: int, column: str | None = "email", code: str = "email_invalid",
 
 
 def with_errors(*rows: int, counted: int | None = None) -> ChunkResult:
-    """Ten rows, of which these are bad."""
+    """Return the result of a chunk of ten rows, of which these are bad."""
     counts = Counts(rows=10, inserted=10 - len(rows), invalid=len(rows))
     groups = (ErrorGroup("email", "email_invalid", len(rows) if counted is None else counted),)
     return ChunkResult(counts, groups, tuple(map(bad_row, rows)))
 
 
 async def error_rows(store: Store, import_id: ImportId, limit: int = 1000) -> list[int]:
-    """The rows with errors, page by page."""
+    """Return the numbers of rows with errors, read page by page."""
     rows: list[int] = []
     after: int | None = -1
     while after is not None:
@@ -202,7 +202,7 @@ async def error_rows(store: Store, import_id: ImportId, limit: int = 1000) -> li
 
 
 async def ids(store: Store, page: int = 100, **where: Any) -> list[ImportId]:
-    """Every import that matches, newest first, page by page."""
+    """Return the ids of all matching imports, newest first, read page by page."""
     asked: dict[str, Any] = {"type": None, "company_id": None, "status": None} | where
     listed: list[ImportId] = []
     cursor = None

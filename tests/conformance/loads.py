@@ -1,4 +1,4 @@
-"""Short ways to load rows and to look at what the table holds."""
+"""Helpers that load rows and read tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from conformance.tables import rows
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.tables import Column, Kind, Load, Loaded, Mode
 
 KEY = Column("id", Kind.INTEGER)
@@ -38,7 +38,7 @@ def new_name(word: str = "people") -> str:
 
 
 def frame(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
-    """Rows as a chunk has them, numbered as in a file with one line of header."""
+    """Return rows as a chunk's frame, numbered as in a file with one header line."""
     schema = {column.name: _TYPES.get(column.kind, pl.String) for column in columns}
     return pl.DataFrame([tuple(row) for row in rows], schema=schema, orient="row").select(
         pl.int_range(FIRST_ROW, pl.len() + FIRST_ROW, dtype=pl.UInt32).alias("row"), pl.all()
@@ -56,18 +56,18 @@ async def put(store: Store, load: Load, *given: Sequence[Any]) -> Loaded:
         return await transaction.load(load, frame(load.columns, given))
 
 
-async def rehearse(store: Store, load: Load, *given: Sequence[Any]) -> Loaded:
+async def dry_run(store: Store, load: Load, *given: Sequence[Any]) -> Loaded:
     async with store.transaction() as transaction:
-        return await transaction.rehearse(load, frame(load.columns, given))
+        return await transaction.dry_run(load, frame(load.columns, given))
 
 
 async def held(store: Store, load: Load) -> list[tuple[Any, ...]]:
-    """What the table holds of the load's columns, by the first of them."""
+    """Return the table's rows in the load's columns, sorted by the first one."""
     return await rows(store, load.table, *(column.name for column in load.columns))
 
 
 def counts(loaded: Loaded) -> tuple[int, int, int, int]:
-    """Inserted, updated, unchanged, refused."""
+    """Return (inserted, updated, unchanged, refused)."""
     return loaded.inserted, loaded.updated, loaded.unchanged, len(loaded.refused)
 
 

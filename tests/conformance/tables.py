@@ -1,4 +1,4 @@
-"""Tables of the user's, made and read in the language of each store."""
+"""Users' tables, created and read in the language of each store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from rowlock.storage.base import Store, StoreTransaction
+from rowlock.storage.contract import Store, StoreTransaction
 
 Command = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ def or_null(rule: Command) -> Command:
 
 
 def collection(table: str, fields: Mapping[str, Command], *, key: Sequence[str] = ()) -> tuple[Command, ...]:
-    """The commands that make a collection: a field that takes no null must be there; the key is unique."""
+    """Return commands that create a collection: non-nullable fields are required, the key is unique."""
     required = [name for name, rule in fields.items() if "null" not in rule["bsonType"]]
     schema = {"bsonType": "object", "properties": dict(fields)} | ({"required": required} if required else {})
     made: Command = {"create": table, "validator": {"$jsonSchema": schema}}
@@ -40,7 +40,7 @@ def unique(table: str, *fields: str, **options: Any) -> Command:
 
 
 def unique_text(table: str, field: str) -> Command:
-    """As SQL has it: rows without a value do not contradict each other."""
+    """Return a unique index with SQL's semantics: rows without a value do not conflict."""
     return unique(table, field, partialFilterExpression={field: {"$type": "string"}})
 
 
@@ -50,7 +50,7 @@ def index(table: str, *fields: str, **options: Any) -> Command:
 
 
 async def run(store: Store, statement: str, *commands: Command) -> None:
-    """Do the statement, or, where the store is MongoDB, the commands, outside of any transaction."""
+    """Run the statement, or on MongoDB the commands, outside any transaction."""
     async with store.transaction() as transaction:
         if is_mongo(store):
             database = transaction.connection.client[urlsplit(store.url).path.removeprefix("/")]
@@ -61,7 +61,7 @@ async def run(store: Store, statement: str, *commands: Command) -> None:
 
 
 async def rows(store: Store, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """What the table holds of these columns, by the first two of them."""
+    """Return these columns of the table's rows, sorted by the first two."""
     async with store.transaction() as transaction:
         if is_mongo(store):
             return await _documents(transaction, table, columns)
@@ -70,7 +70,7 @@ async def rows(store: Store, table: str, *columns: str) -> list[tuple[Any, ...]]
 
 
 async def _documents(transaction: StoreTransaction, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    from rowlock.storage.mongo import shape
+    from rowlock.storage.mongo import table_schema as shape
 
     found: list[Any] = await transaction.fetch({"find": shape.collection(table)})
     read = [tuple(shape.plain(document.get(shape.field(name))) for name in columns) for document in found]

@@ -1,4 +1,4 @@
-"""Alerts, notices of deaths, and measures: said once, counted by all."""
+"""Alerts, notifications of dead letters, and measures: raised once, summed over all processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from conformance.builders import near, put_and_fail, put_and_take
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome
 from rowlock.storage.reliability import Deaths, Measure
 
@@ -59,7 +59,7 @@ async def test_an_alert_that_is_over_may_be_raised_again(store: Store, clock: Fa
     assert near(await store.clear_alert("spike:mail"), clock.now())
 
 
-# -- deaths ------------------------------------------------------------------------------------------
+# -- dead letters ------------------------------------------------------------------------------------
 
 
 async def test_a_death_waits_to_be_said_until_it_is(store: Store, other: Store) -> None:

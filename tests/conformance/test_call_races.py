@@ -1,4 +1,4 @@
-"""Races about calls and their subjects: several processes at once, and still one answer."""
+"""Races for calls and subjects: several processes at once get one consistent answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import Counter
 from conformance.builders import flat
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7, uuid7s
-from rowlock.storage.base import Store
 from rowlock.storage.calls import CallLimit
+from rowlock.storage.contract import Store
 
 ROUNDS = 5
 SHORT = CallLimit("short", 5, 10)
@@ -17,7 +17,7 @@ DAY = CallLimit("day", 1_000, 86_400)
 
 
 async def allowed(stores: list[Store], number: int, *limits: CallLimit) -> list[str]:
-    """Of so many who ask at once, the calls that are allowed."""
+    """Ask for `number` calls at once. Returns the permitted ones."""
     permits = uuid7s(number)
     answers = await asyncio.gather(
         *(stores[place % len(stores)].take_call(permit, limits, 30) for place, permit in enumerate(permits))

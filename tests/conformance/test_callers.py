@@ -1,18 +1,35 @@
-"""Enqueue through a connection of the caller's: the jobs share the fate of its transaction."""
+"""Enqueue through a caller's connection: the jobs commit or roll back with its transaction."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from conformance.builders import EVERYTHING, forever, near, new_job, new_jobs, put, record, status, taken, while_active
+from conformance.builders import (
+    ANN,
+    EVERYTHING,
+    end,
+    forever,
+    near,
+    new_job,
+    new_jobs,
+    newest_wins,
+    put,
+    put_and_take,
+    record,
+    status,
+    taken,
+    while_active,
+)
 from conformance.callers import Caller
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
-from rowlock.storage.base import Store
-from rowlock.storage.records import OnConflict, Receipt, Status
+from rowlock.storage.contract import Store
+from rowlock.storage.records import OnConflict, Outcome, Receipt, Status
+from rowlock.storage.sqlite import SqliteStore
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +158,54 @@ async def test_a_process_that_never_opens_its_store_can_enqueue(
     offline_caller.close()
     opened = await rig.another(clock)
     assert await taken(opened) == ([job.id, keyed.id] if committed else [])
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "rollback"])
+async def test_a_key_is_not_freed_while_a_caller_may_be_answered_with_its_job(
+    store: Store, caller: Caller, committed: bool
+) -> None:
+    holder = await put_and_take(store, unique=newest_wins())
+    job = new_job(unique=newest_wins())
+    assert await caller.enqueue(store, [job]) == [Receipt(holder.id, False)]
+    freeing = asyncio.create_task(store.free_keys({holder.id: holder.id}))
+    done, _ = await asyncio.wait({freeing}, timeout=0.05)
+    assert not done
+    await (caller.commit() if committed else caller.rollback())
+    assert await freeing == ([holder.id] if committed else [])
+    assert list(await store.newest([holder.id])) == ([holder.id] if committed else [])
+    (receipt,) = await store.enqueue([new_job(unique=newest_wins())])
+    assert receipt.created is not committed, "the key is kept while there is something newer to do"
+
+
+async def test_keys_that_wait_for_a_callers_transaction_keep_no_connection(rig: Rig, store: Store) -> None:
+    """Test with more jobs than the store has connections."""
+    if isinstance(store, SqliteStore):
+        return  # SQLite has one writer at a time: all wait
+    keys = [newest_wins(f"k{number}") for number in range(8)]
+    await store.enqueue([*(new_job(unique=key) for key in keys), new_job()])
+    held = await store.claim("default", ANN, 8)
+    open_caller = next(iter(rig.callers.values()))
+    async with open_caller(rig.url) as caller:
+        await caller.enqueue(store, [new_job(unique=key) for key in keys])
+        freeing = [asyncio.create_task(store.free_keys({job.id: job.id})) for job in held]
+        done, _ = await asyncio.wait(freeing, timeout=0.1)
+        assert not done
+        assert len(await store.claim("default", ANN, 1)) == 1
+        assert await store.settle(ANN, [end(held[0], Outcome.RETRY, error="no")]) == []
+        assert not any(task.done() for task in freeing)
+        await caller.rollback()
+        assert await asyncio.gather(*freeing) == [[]] * 8
+
+
+async def test_a_job_that_takes_over_in_a_callers_transaction_is_in_nobodys_way(store: Store, caller: Caller) -> None:
+    """Not on SQLite, which has one writer at a time: there, all wait."""
+    holder, other = await put(store, unique=newest_wins()), await put(store)
+    await caller.enqueue(store, [new_job(unique=newest_wins())])
+    if isinstance(store, SqliteStore):
+        await caller.commit()
+    claims = await store.claim("default", ANN, 10)
+    assert [claimed.id for claimed in claims] == [holder, other]
+    assert await store.settle(ANN, [end(claims[0], Outcome.RETRY, error="no"), end(claims[1])]) == []
+    if not isinstance(store, SqliteStore):
+        await caller.commit()
+    assert list(await store.newest([holder])) == [holder]

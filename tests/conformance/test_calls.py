@@ -1,4 +1,4 @@
-"""Calls of other services: never more in any window than their limits allow, wherever in its time a call arrives."""
+"""Calls of other services: never more than the limit in any window, whenever a call arrives between permit and end."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from conformance.builders import near
 from conformance.stores import Rig
 from rowlock.clock import FakeClock, StoreClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
 from rowlock.storage.calls import CallBudget, CallLimit
+from rowlock.storage.contract import Store
 
 TEN_SECONDS = CallLimit("api:10s", 3, 10)
 SEARCH = CallLimit("api:search", 1, 1)
 DAY = CallLimit("api:day", 5, 86_400)
 HOLD_SECONDS = 30
-SOON = 0.002  # what a store may keep of a moment's fractions
+SOON = 0.002  # seconds: the precision of stores
 
 
 async def take(store: Store, *limits: CallLimit) -> str:
-    """A call that must be allowed."""
+    """Take a call; fails unless it is permitted."""
     permit = uuid7()
     assert await store.take_call(permit, limits, HOLD_SECONDS) == 0.0
     return permit
 
 
 async def wait(store: Store, *limits: CallLimit) -> float:
-    """How long a call that must not be allowed has to wait."""
+    """Return the wait of a call; fails if it is permitted."""
     seconds = await store.take_call(uuid7(), limits, HOLD_SECONDS)
     assert seconds > 0
     return seconds
@@ -52,7 +52,7 @@ async def test_no_more_calls_begin_than_the_limit_allows(store: Store) -> None:
 async def test_a_call_counts_from_its_beginning_until_its_window_after_its_end(store: Store, clock: FakeClock) -> None:
     permit = await take(store, SEARCH)
     clock.advance(20)
-    await wait(store, SEARCH)  # it may arrive just now
+    await wait(store, SEARCH)  # the call may arrive just now
     await store.end_call(permit)
     await wait(store, SEARCH)
     clock.advance(1 - SOON)
@@ -75,7 +75,7 @@ async def test_one_waits_for_as_many_as_are_too_many(store: Store, clock: FakeCl
     for _ in range(3):
         await take_and_end(store, TEN_SECONDS)
         clock.advance(1)
-    fewer = CallLimit(TEN_SECONDS.key, 1, 10)  # the limit was lowered since
+    fewer = CallLimit(TEN_SECONDS.key, 1, 10)  # the limit has been lowered
     assert await wait(store, fewer) == pytest.approx(9, abs=SOON)
 
 
@@ -183,7 +183,7 @@ async def test_a_long_window_holds_to_its_end_and_hardly_longer(store: Store, cl
 
 async def test_calls_of_a_long_window_are_kept_in_sums(store: Store, clock: FakeClock) -> None:
     wide = CallLimit("api:day", 1_000, 86_400)
-    clock.advance(5)  # into a step
+    clock.advance(5)  # into the middle of a step
     for _ in range(50):
         await take_and_end(store, wide)
         clock.advance(1)
@@ -209,7 +209,7 @@ async def test_a_long_window_waits_for_as_many_as_are_too_many(store: Store, clo
         await take_and_end(store, DAY)
         clock.advance(hours=1)
     fewer = CallLimit(DAY.key, 2, 86_400)
-    seconds = await wait(store, fewer)  # until the fourth is free
+    seconds = await wait(store, fewer)  # until the fourth call leaves the window
     assert 22 * 3_600 - SOON <= seconds <= 22 * 3_600 + 864 + SOON
 
 
@@ -273,7 +273,7 @@ async def test_the_wait_is_the_longer_of_the_rest_and_the_limit(store: Store) ->
     assert await wait(store, TEN_SECONDS) == pytest.approx(10, abs=SOON)
 
 
-# -- what is told, refused and forgotten -------------------------------------------------------------------
+# -- budgets, refusals and pruning -------------------------------------------------------------------------
 
 
 async def test_the_budget_tells_how_each_key_stands(store: Store, clock: FakeClock) -> None:

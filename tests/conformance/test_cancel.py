@@ -1,4 +1,4 @@
-"""Cancel: a waiting job at once, a running one by asking its owner."""
+"""Cancel: a waiting job ends at once, the owner of a running job is asked to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import CancelResult, JobFilter, Outcome, Status
 
 

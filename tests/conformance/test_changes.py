@@ -1,4 +1,4 @@
-"""Changes: which jobs are not as they were a moment ago, each told once, as it is now."""
+"""Changes: jobs changed since a time, each returned once, in its present state."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from conformance.builders import (
 from conformance.stores import Rig
 from rowlock.clock import FakeClock, StoreClock
 from rowlock.storage.access import Changes, JobChange
-from rowlock.storage.base import Store
-from rowlock.storage.records import JobFilter, JobId, KeepPolicy, Limit, Outcome, Progress, Status
+from rowlock.storage.contract import Store
+from rowlock.storage.records import LEASES_PER_RETRY, JobFilter, JobId, KeepPolicy, Limit, Outcome, Progress, Status
 
 LIMIT = 100
 
@@ -41,12 +41,12 @@ def moving(clock: FakeClock) -> None:
 
 
 async def look(store: Store, clock: FakeClock, back_seconds: float = 0.0, limit: int = LIMIT) -> Changes:
-    """What changed in the last so many seconds."""
+    """Return the changes of the last `back_seconds`."""
     return await store.changes(clock.now() - timedelta(seconds=back_seconds), limit)
 
 
 async def one(store: Store, clock: FakeClock) -> JobChange:
-    """The one job that changed just now."""
+    """Return the only job that changed just now."""
     (change,) = (await look(store, clock)).jobs
     assert change.changed_at == clock.now()
     return change
@@ -57,7 +57,7 @@ async def changed(store: Store, clock: FakeClock, back_seconds: float = 0.0, lim
 
 
 async def same_as_recorded(store: Store, change: JobChange) -> bool:
-    """Whether the change tells of the job what its record does."""
+    """Whether the change agrees with the job's record."""
     found = await record(store, change.id)
     names = {field.name for field in fields(JobChange)} - {"changed_at"}
     return all(getattr(change, name) == getattr(found, name) for name in names)
@@ -214,7 +214,7 @@ async def test_a_job_that_an_operator_retried_is_told(store: Store, clock: FakeC
     clock.advance(10)
     await store.retry(EVERYTHING, 10)
     change = await one(store, clock)
-    assert (change.id, change.status, change.attempts, change.lease) == (job_id, Status.QUEUED, 0, 1)
+    assert (change.id, change.status, change.attempts, change.lease) == (job_id, Status.QUEUED, 0, LEASES_PER_RETRY)
 
 
 async def test_a_job_enqueued_in_a_transaction_is_told(store: Store, clock: FakeClock) -> None:
@@ -223,7 +223,7 @@ async def test_a_job_enqueued_in_a_transaction_is_told(store: Store, clock: Fake
     assert await changed(store, clock) == [receipt.job_id]
 
 
-# -- what is no change -------------------------------------------------------------------------------
+# -- events that are not changes ---------------------------------------------------------------------
 
 
 async def test_nothing_is_told_of_an_empty_store(store: Store, clock: FakeClock) -> None:
@@ -239,7 +239,7 @@ async def test_a_heartbeat_is_no_change(store: Store, clock: FakeClock) -> None:
 
 
 async def every_state(store: Store) -> dict[JobId, Status]:
-    """One job in each place that a job can be."""
+    """Create one job in every state."""
     retried = await put_and_take(store)
     await settle(store, retried, Outcome.RETRY, queue="default")
     assert await store.cancel(retried.id)
@@ -372,7 +372,7 @@ KINDS: list[Callable[[Store], Awaitable[JobId]]] = [wait, wait_for_later, run_on
 
 
 async def test_the_oldest_are_told_whatever_they_did(store: Store, clock: FakeClock) -> None:
-    """Nothing is passed over: the rest is found from the last change that was told."""
+    """No job is skipped: the next look starts from the last returned change."""
     jobs = []
     for number in range(18):
         clock.advance(1)
@@ -389,7 +389,7 @@ async def test_the_oldest_are_told_whatever_they_did(store: Store, clock: FakeCl
 
 
 async def test_jobs_that_moved_on_do_not_crowd_out_those_that_wait(store: Store, clock: FakeClock) -> None:
-    """Those created first have finished last: what counts is when each changed."""
+    """The oldest jobs finish last: the order is by the time of change."""
     early = await put_many(store, 10)
     clock.advance(1)
     late = await put(store, priority=200)
@@ -437,7 +437,7 @@ async def test_another_process_finds_the_same(store: Store, other: Store, clock:
 
 
 async def test_a_busy_store_tells_each_job_once(store: Store, other: Store, clock: FakeClock) -> None:
-    """While jobs move from place to place: in one look each is in one place."""
+    """Jobs move between tables meanwhile: one look sees each job once."""
     await store.enqueue(new_jobs(60))
 
     async def work() -> None:
@@ -473,7 +473,7 @@ async def test_a_change_is_told_in_the_stores_own_time(rig: Rig, store: Store) -
 
 
 async def test_a_job_that_was_written_late_hides_no_other(rig: Rig, store: Store, clock: FakeClock) -> None:
-    """Its time was read before it waited for the store: jobs do not come quite in the order of their times."""
+    """Its time was read before it waited for the store, so jobs are not written strictly in order of time."""
     late = await rig.another(FakeClock(clock.now() - timedelta(seconds=3)))
     first = await put(store)
     await put_many(late, 20)

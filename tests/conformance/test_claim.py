@@ -1,4 +1,4 @@
-"""Claim: up to so many available jobs, each with a new lease and one owner."""
+"""Claim: up to `limit` available jobs, each with a new lease and one owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from conformance.builders import (
     taken,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Status
 
 

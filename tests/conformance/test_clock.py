@@ -1,4 +1,4 @@
-"""Time: the clock that the store was given, or its own, never the worker's."""
+"""Time: the store uses the clock given to it, or the database's, never the worker's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from conformance.builders import BEN, near, put, put_and_take, record, settle, taken, worker
 from conformance.stores import Rig
 from rowlock.clock import FakeClock, StoreClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Status
 
 
@@ -67,9 +67,9 @@ async def test_without_a_fake_delays_and_leases_go_by_the_stores_own_clock(rig: 
     assert await taken(real, queue="later") == []
     await put_and_take(real)
     assert await real.rescue(10, {}, str) == []
-    (glance,) = await real.glance(["later"])
-    assert glance.due_in_seconds is not None
-    assert 3_500 < glance.due_in_seconds <= 3_600
+    (peek,) = await real.peek(["later"])
+    assert peek.due_in_seconds is not None
+    assert 3_500 < peek.due_in_seconds <= 3_600
 
 
 async def test_fractions_of_a_second_are_kept(store: Store, clock: FakeClock) -> None:

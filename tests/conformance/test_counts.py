@@ -1,4 +1,4 @@
-"""Counts: known without counting, and always what is really there."""
+"""Counts: read from counters without scanning jobs, and always exact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from conformance.callers import Caller
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import (
     Claimed,
     JobFilter,
@@ -53,10 +53,10 @@ Change = Callable[[Store, FakeClock], Awaitable[Any]]
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
-# -- what is there, found by looking at every job -----------------------------------------------------
+# -- the real numbers, from every job -----------------------------------------------------------------
 
 
 async def every_job(store: Store) -> list[JobRecord]:
@@ -70,7 +70,7 @@ async def every_job(store: Store) -> list[JobRecord]:
 
 
 async def agree(store: Store, clock: FakeClock) -> None:
-    """Assert that all counts are those of the jobs that are there."""
+    """Assert that all counters match the stored jobs."""
     jobs = await every_job(store)
     statuses = Counter(job.status for job in jobs)
     assert await store.counts() == {status: statuses[status] for status in Status}
@@ -97,8 +97,8 @@ async def _agree_by_queue(store: Store, clock: FakeClock, jobs: list[JobRecord])
     assert {one.name: [one.ready, one.delayed, one.processing] for one in await store.queues()} == expected
 
 
-async def fold_all(store: Store, limit: int = 1_000) -> None:
-    while await store.fold(limit):
+async def compact_all(store: Store, limit: int = 1_000) -> None:
+    while await store.compact(limit):
         pass
 
 
@@ -106,7 +106,7 @@ async def fold_all(store: Store, limit: int = 1_000) -> None:
 
 
 async def nothing(store: Store, clock: FakeClock) -> None:
-    """Not even this."""
+    """Do nothing."""
 
 
 async def enqueue_one(store: Store, clock: FakeClock) -> None:
@@ -178,7 +178,7 @@ async def claim_of_due_jobs(store: Store, clock: FakeClock) -> None:
     await put_many(store, 5, delay_seconds=60)
     await put_many(store, 2, delay_seconds=120, type="b")
     clock.advance(61)
-    await agree(store, clock)  # due, but nobody has looked
+    await agree(store, clock)  # due, but not claimed or peeked at yet
     assert len(await store.claim("default", ANN, 3)) == 3
 
 
@@ -258,7 +258,7 @@ async def cancel_all_kinds(store: Store, clock: FakeClock) -> None:
         running.id,
         await put_and_end(store, queue="y"),
     ]
-    clock.advance(11)  # one is due now, though nobody has looked
+    clock.advance(11)  # one is due now, but not claimed or peeked at yet
     for job_id in jobs:
         await store.cancel(job_id)
         await store.cancel(job_id)
@@ -346,7 +346,7 @@ async def test_the_counts_are_what_is_there_whatever_happened(
     await change(store, clock)
     await agree(store, clock)
     await agree(other, clock)
-    while await store.fold(1):  # at every step on the way
+    while await store.compact(1):  # check after every step
         await agree(store, clock)
     await agree(store, clock)
 
@@ -361,7 +361,7 @@ async def test_jobs_count_from_the_callers_commit(store: Store, caller: Caller, 
     assert (await store.counts())[Status.QUEUED] == 1
     await caller.commit()
     await agree(store, clock)
-    await fold_all(store)
+    await compact_all(store)
     await agree(store, clock)
     assert (await store.counts())[Status.QUEUED] == 5
 
@@ -370,40 +370,40 @@ async def test_jobs_never_count_when_the_caller_rolls_back(store: Store, caller:
     await caller.enqueue(store, [*new_jobs(3), new_job(type="b", delay_seconds=60)])
     await caller.rollback()
     await agree(store, clock)
-    await fold_all(store)
+    await compact_all(store)
     await agree(store, clock)
     assert await store.totals() == []
 
 
-# -- folding -----------------------------------------------------------------------------------------
+# -- compaction --------------------------------------------------------------------------------------
 
 
 async def test_folding_twice_is_as_good_as_once(store: Store, clock: FakeClock) -> None:
     await settle_with_every_outcome(store, clock)
-    await store.fold(10_000)
+    await store.compact(10_000)
     before = (await store.counts(), await store.totals(), await store.activity(HOUR_SECONDS))
-    assert await store.fold(10_000) == 0
+    assert await store.compact(10_000) == 0
     assert (await store.counts(), await store.totals(), await store.activity(HOUR_SECONDS)) == before
 
 
-async def test_a_fold_takes_no_more_notes_than_its_limit(store: Store) -> None:
+async def test_a_compact_takes_no_more_notes_than_its_limit(store: Store) -> None:
     for _ in range(7):
         await put(store)
-    while (folded := await store.fold(3)) > 0:
+    while (folded := await store.compact(3)) > 0:
         assert folded <= 3
 
 
 async def test_folding_an_empty_store_does_nothing(store: Store, clock: FakeClock) -> None:
-    assert await store.fold(100) == 0
+    assert await store.compact(100) == 0
     await agree(store, clock)
     assert (await store.totals(), await store.activity(DAY_SECONDS)) == ([], [])
 
 
-async def test_two_who_fold_at_once_count_nothing_twice(store: Store, other: Store, clock: FakeClock) -> None:
+async def test_two_who_compact_at_once_count_nothing_twice(store: Store, other: Store, clock: FakeClock) -> None:
     for number in range(30):
         await put_and_end(store, Outcome.FAILED if number % 3 else Outcome.SUCCEEDED, type=f"t{number % 4}")
     before = await store.activity(HOUR_SECONDS)
-    while sum(await asyncio.gather(*((store, other)[n % 2].fold(5) for n in range(6)))):
+    while sum(await asyncio.gather(*((store, other)[n % 2].compact(5) for n in range(6)))):
         pass
     await agree(store, clock)
     assert await store.activity(HOUR_SECONDS) == before
@@ -428,7 +428,7 @@ async def test_the_counts_are_what_is_there_after_much_at_once(store: Store, oth
 
     async def chores(each: Store) -> None:
         for _ in range(10):
-            await each.fold(3)
+            await each.compact(3)
             counts = await each.counts()
             assert min(counts.values()) >= 0
             await each.discard(EVERYTHING, 1)
@@ -436,7 +436,7 @@ async def test_the_counts_are_what_is_there_after_much_at_once(store: Store, oth
     workers = (work((store, other)[n % 2], owner) for n, owner in enumerate(uuid7s(6)))
     await asyncio.gather(*workers, chores(store), chores(other))
     await agree(store, clock)
-    await fold_all(store)
+    await compact_all(store)
     await agree(other, clock)
 
 
@@ -444,9 +444,9 @@ async def test_the_counts_are_what_is_there_after_much_at_once(store: Store, oth
 
 
 async def activity(store: Store, seconds: float = HOUR_SECONDS) -> list[Activity]:
-    """What happened, which folding does not change."""
+    """Return the activity; asserts that compaction does not change it."""
     before = await store.activity(seconds)
-    await fold_all(store)
+    await compact_all(store)
     assert await store.activity(seconds) == before
     return before
 
@@ -593,7 +593,7 @@ async def test_activity_adds_up_over_minutes(store: Store, clock: FakeClock) -> 
         await put_and_end(store, Outcome.FAILED)
         clock.advance(60)
         if number % 2:
-            await fold_all(store)
+            await compact_all(store)
     assert [one.failed for one in await activity(store, 5 * 60)] == [5]
     assert [one.failed for one in await activity(store, 2 * 60)] == [2]
 
@@ -603,6 +603,6 @@ async def test_activity_is_known_for_a_day_and_forgotten_after_it(store: Store, 
     clock.advance(DAY_SECONDS)
     assert len(await activity(store, DAY_SECONDS)) == 1
     clock.advance(hours=2)
-    await store.fold(100)
+    await store.compact(100)
     assert await store.activity(3 * DAY_SECONDS) == []
     await agree(store, clock)

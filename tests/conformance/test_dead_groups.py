@@ -1,4 +1,4 @@
-"""Dead groups: failed jobs by type and reason, and jobs found by the reason that they failed for."""
+"""Dead groups: failed jobs grouped by type and reason, and jobs found by the reason of their failure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from conformance.builders import (
     settle,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.overview import REASON_LENGTH_MAX, DeadGroup, reason_of
 from rowlock.storage.records import JobFilter, Outcome, Status
 
 FAILED = JobFilter(Status.FAILED)
 LONG = "ü" * (REASON_LENGTH_MAX + 50)
-# What is kept of an error, and the reason that it is found by.
+# A stored error, and the reason that it is found by.
 ERRORS = {
     "ValueError: no": "ValueError: no",
     "ValueError: no\nand more\nof it": "ValueError: no",
@@ -66,7 +66,7 @@ async def test_failed_jobs_are_grouped_by_type_and_reason(store: Store, clock: F
     assert (first.last_at - first.first_at).total_seconds() == pytest.approx(240)
     assert first.sample_id == jobs[4]
     told = [(group.type, group.reason, group.count) for group in rest]
-    assert told == [("b", "one", 1), ("a", "two", 1)]  # of equal size, the latest first
+    assert told == [("b", "one", 1), ("a", "two", 1)]  # groups of equal size: the latest first
 
 
 async def test_only_what_failed_for_good_is_in_a_group(store: Store) -> None:

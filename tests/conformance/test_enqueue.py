@@ -1,4 +1,4 @@
-"""Enqueue: all or none, in order, durable, and read back as it was given."""
+"""Enqueue: all or none, in order, durable, and read back unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.builders import EVERYTHING, flat, near, new_job, new_jobs, put,
 from rowlock.clock import FakeClock
 from rowlock.errors import RowlockError
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Receipt, Status
 
 

@@ -1,9 +1,10 @@
-"""Failures: each failed attempt is recorded with the settlement that ended it, or not at all."""
+"""Failures: each failed attempt is recorded together with its settlement, or not at all."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -32,14 +33,14 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Failed, JobFilter, KeepPolicy, OnConflict, Outcome, Settlement, Status
 from rowlock.storage.reliability import FailureFilter, FailureRecord
 
 LATE = VISIBILITY_SECONDS + 1
 FAILING = [Outcome.RETRY, Outcome.CRASH, Outcome.FAILED, Outcome.FATAL]
 ODD_TEXTS = pytest.mark.parametrize("text", ["before\x00after", "before \udcff after"], ids=["nul", "surrogate"])
-# JSON may say what no text column can hold.
+# JSON can contain text that no text column can store.
 ODD_PAYLOADS = pytest.mark.parametrize(
     "payload", [r'{"name": "a\u0000b"}', r'{"deep": [{"half": "\ud83d"}]}'], ids=["nul", "surrogate"]
 )
@@ -49,11 +50,46 @@ SOME_ID = "019cc000-0000-7000-8000-000000000001"
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
 def hide(payload: str) -> str:
     return '{"hidden": true}'
+
+
+# -- without a job -----------------------------------------------------------------------------------
+
+
+async def test_a_failure_of_a_job_that_is_not_in_the_store_is_recorded_once(store: Store, clock: FakeClock) -> None:
+    failure = FailureRecord(
+        id=uuid7(),
+        job_id=uuid7(),
+        job_name="report.make",
+        queue_name="reports",
+        company_id="acme",
+        payload='{"month": "[REDACTED]\\u0000"}',
+        attempts=1,
+        max_attempts=1,
+        is_final_attempt=True,
+        failed_reason="ValueError: no such month",
+        stack_trace="Traceback",
+        first_failed_at=clock.now(),
+        resolved_at=None,
+        started_at=clock.now() - timedelta(seconds=2),
+        owner=ANN,
+    )
+    for _ in range(2):
+        await store.add_failure(failure)
+    assert await failures(store) == [failure]
+    other = replace(
+        failure, id=uuid7(), company_id=None, stack_trace=None, failed_reason="odd \x00 \ud800", started_at=None
+    )
+    await store.add_failure(other)
+    assert {found.id for found in await failures(store)} == {failure.id, other.id}
+    found = await store.failure(other.id)
+    assert found is not None
+    assert (found.company_id, found.stack_trace, found.started_at) == (None, None, None)
+    assert await store.unsaid_deaths()
 
 
 # -- with a settlement -------------------------------------------------------------------------------
@@ -363,7 +399,7 @@ async def test_a_redaction_that_fails_leaves_the_job_for_the_next_rescue(store: 
 
 
 async def some_failures(store: Store, clock: FakeClock, number: int) -> list[str]:
-    """Failures a minute apart, newest first."""
+    """Create failures a minute apart. Returns them newest first."""
     found = []
     for _ in range(number):
         found.append((await put_and_fail(store)).id)
@@ -499,7 +535,7 @@ async def test_a_failure_is_found_by_its_id_alone(store: Store) -> None:
         assert await store.failure(nobodys) is None
 
 
-# -- what becomes of them ----------------------------------------------------------------------------
+# -- resolving and pruning ---------------------------------------------------------------------------
 
 
 async def test_a_retry_resolves_the_failures_of_that_job_alone(store: Store, clock: FakeClock) -> None:
@@ -556,6 +592,33 @@ async def test_failures_are_pruned_oldest_first_and_no_more_than_asked(store: St
     assert await store.prune_failures(14, 2) == 2
     assert await failure_ids(store) == expected[:3]
     assert [await store.prune_failures(14, 2) for _ in range(3)] == [2, 1, 0]
+
+
+async def test_failures_beyond_a_number_are_pruned_oldest_first(store: Store, clock: FakeClock) -> None:
+    expected = await some_failures(store, clock, 7)
+    assert await store.prune_failures(14, 100, count=7) == 0
+    assert await store.prune_failures(14, 2, count=4) == 2  # at most the limit
+    assert await failure_ids(store) == expected[:5]
+    assert [await store.prune_failures(14, 2, count=4) for _ in range(2)] == [1, 0]
+    assert await failure_ids(store) == expected[:4]
+    clock.advance(days=30)
+    assert await store.prune_failures(14, 3, count=2) == 3  # the expired ones first
+    assert await store.prune_failures(14, 3, count=0) == 1
+
+
+async def test_failures_of_one_moment_are_pruned_to_the_number(store: Store, clock: FakeClock) -> None:
+    for _ in range(5):
+        await put_and_fail(store)
+    assert await store.prune_failures(14, 100, count=3) == 2
+    assert len(await failures(store)) == 3
+
+
+async def test_failures_beyond_a_number_are_pruned_once_by_two_at_once(
+    store: Store, other: Store, clock: FakeClock
+) -> None:
+    expected = await some_failures(store, clock, 20)
+    await asyncio.gather(*(each.prune_failures(14, 4, count=15) for each in (store, other, store, other)))
+    assert (await failure_ids(store))[:15] == expected[:15]
 
 
 async def test_failures_are_pruned_once_by_two_at_once(store: Store, other: Store, clock: FakeClock) -> None:

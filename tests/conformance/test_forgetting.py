@@ -1,10 +1,10 @@
-"""Prune: what nobody refers to any more goes too."""
+"""Prune also deletes workers that have vanished and hold no lease."""
 
 from __future__ import annotations
 
 from conformance.builders import ANN, BEN, put_and_take, worker
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 async def test_a_worker_that_vanished_is_forgotten_after_an_hour(store: Store, clock: FakeClock) -> None:

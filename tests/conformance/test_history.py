@@ -1,4 +1,4 @@
-"""History: what happened minute by minute, and how long jobs had waited; and what runs now."""
+"""History: activity and lags per minute, and the jobs that run now."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from conformance.builders import ANN, BEN, near, put_and_end, put_and_fail, put_and_take, put_many, settle, take
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.overview import History
 from rowlock.storage.records import JobFilter, Outcome, Progress, Status
 
 
 async def history(store: Store, minutes: int = 60) -> History:
-    """What is told, which folding does not change."""
+    """Return the history; asserts that compaction does not change it."""
     before = await store.history(minutes)
-    while await store.fold(1_000):
+    while await store.compact(1_000):
         pass
     after = await store.history(minutes)
     assert (after.now, sorted(after.minutes), after.lags) == (before.now, sorted(before.minutes), before.lags)
@@ -108,11 +108,11 @@ async def test_notes_older_than_a_day_are_forgotten(store: Store, clock: FakeClo
     assert len((await history(store, 24 * 60)).lags) == 1
     clock.advance(hours=3)
     assert (await history(store, 24 * 60)).lags == {}
-    clock.advance(hours=-3)  # not hidden, but gone
+    clock.advance(hours=-3)  # not hidden, but deleted
     assert (await history(store, 24 * 60)).lags == {}
 
 
-# -- what runs ---------------------------------------------------------------------------------------
+# -- running jobs ------------------------------------------------------------------------------------
 
 
 async def test_nothing_runs_in_an_empty_store(store: Store) -> None:

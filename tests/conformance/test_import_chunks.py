@@ -1,4 +1,4 @@
-"""Chunks of an import: what is said of one replaces what was said, and of those that end at once one is the last."""
+"""Chunks of an import: a new result replaces the old one, and of chunks that end at once exactly one is the last."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from conformance.import_builders import (
     with_errors,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import (
     ChunkEnd,
     ChunkResult,
@@ -41,6 +41,7 @@ from rowlock.storage.imports import (
     ErrorRow,
     ImportStatus,
     RowError,
+    part_index,
 )
 from rowlock.storage.records import Status
 
@@ -49,7 +50,7 @@ NOT_RUNNING = [status for status in ImportStatus if status is not ImportStatus.R
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
 # -- recording ---------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ async def test_only_the_finish_job_speaks_for_itself(store: Store) -> None:
     assert await standing(store, import_id) == before
 
 
-@pytest.mark.parametrize("index", [-2, -1, 3, 99])
+@pytest.mark.parametrize("index", [part_index(2, 0), -1, 3, 99])
 async def test_a_chunk_that_was_not_planned_is_refused(store: Store, index: int) -> None:
     import_id = await planned(store, 2)
     before = await standing(store, import_id)
@@ -276,7 +277,7 @@ async def test_a_chunk_that_ends_waits_for_the_one_before_it_and_sees_it(store: 
     async with store.transaction() as transaction:
         first = await transaction.end_chunk(import_id, 0, CLEAN)
         task = asyncio.create_task(second())
-        for _ in range(50):  # long enough for it to end, if it did not wait
+        for _ in range(50):  # long enough for it to end if it did not wait
             assert (await found(store, import_id)).completed_chunks == 0
         assert not task.done()
     after = await task
@@ -358,3 +359,30 @@ async def test_of_two_ends_at_once_one_counts(store: Store, other: Store) -> Non
         )
         assert sorted(answers) == [False, True]
         assert (await found(store, import_id)).status is ways[answers.index(True)]
+
+
+# -- chunks loaded in several transactions -------------------------------------------------------------
+
+
+async def test_a_part_of_a_chunk_counts_once_and_only_while_the_chunk_waits(store: Store) -> None:
+    import_id = await planned(store, 2)
+    (first, second) = await chunk_jobs(store, import_id)
+    part, rest = ChunkResult(Counts(rows=4, inserted=4)), ChunkResult(Counts(rows=6, updated=6))
+
+    assert await end_chunk(store, import_id, part_index(1, 0), part, job_id=first) is None
+    for _ in range(2):
+        await end_chunk(store, import_id, part_index(1, 0), part, job_id=second)
+    record = await found(store, import_id)
+    assert (record.counts, record.completed_chunks) == (Counts(rows=4, inserted=4), 0)
+    assert [chunk.counts.rows for chunk in await store.parts(import_id, 1)] == [4]
+    assert await store.parts(import_id, 0) == []
+
+    async with store.transaction() as transaction:
+        assert await transaction.end_chunk(import_id, part_index(1, 1), rest, job_id=second) is not None
+        assert await transaction.end_chunk(import_id, 1, ChunkResult(Counts()), job_id=second) is not None
+    assert await end_chunk(store, import_id, part_index(1, 2), rest, job_id=second) is None
+    record = await found(store, import_id)
+    assert (record.counts, record.completed_chunks) == (Counts(rows=10, inserted=4, updated=6), 1)
+    assert [chunk.index for chunk in await store.parts(import_id, 1)] == [part_index(1, 0), part_index(1, 1)]
+    with pytest.raises(ValueError, match="no chunk"):
+        await end_chunk(store, import_id, part_index(2, 0), part)

@@ -1,4 +1,4 @@
-"""Jobs of an import that are not its jobs any more, or not yet: what they say is not heard."""
+"""Fences: jobs that no longer, or do not yet, belong to an import cannot change it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from conformance.import_builders import (
     with_errors,
 )
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import Counts, ImportId, ImportRecord, ImportStatus, Started
 from rowlock.storage.records import JobId
 
@@ -36,7 +36,7 @@ STRANGERS = ["", "nobody", "018f0000-0000-7000-8000-000000000000"]
 
 
 async def requeued(store: Store) -> tuple[ImportId, JobId]:
-    """An import that was resumed before it was planned, and its new parent job; the old one has the import's id."""
+    """Resume an import before it is planned. Returns it and its new parent job; the old one has the import's id."""
     import_id = await started(store)
     await end(store, import_id, FAILED)
     jobs = jobs_for(-1)
@@ -45,7 +45,7 @@ async def requeued(store: Store) -> tuple[ImportId, JobId]:
 
 
 async def unheard(store: Store, import_id: ImportId, job_id: JobId) -> None:
-    """To end the import is not this job's, and it changes nothing."""
+    """Assert that this job cannot end the import and changes nothing."""
     before = await standing(store, import_id)
     assert await end(store, import_id, FAILED, job_id=job_id) is False
     assert await standing(store, import_id) == before
@@ -156,7 +156,7 @@ async def test_the_parent_job_does_not_end_what_is_planned(store: Store) -> None
     await unheard(store, import_id, import_id)
     for index in range(2):
         await end_chunk(store, import_id, index)
-    await end_chunk(store, import_id, 2)  # it is kept beside the chunks, in the name of the parent job
+    await end_chunk(store, import_id, 2)  # stored with the chunks, under the parent job's id
     await unheard(store, import_id, import_id)
 
 
@@ -280,7 +280,7 @@ async def test_a_cancel_waits_for_a_finish_that_has_begun(store: Store, other: S
     async with store.transaction() as transaction:
         assert await transaction.begin_finish(import_id, finish) is not None
         cancel = asyncio.create_task(other.cancel_import(import_id))
-        for _ in range(50):  # long enough for it to end, if it did not wait
+        for _ in range(50):  # long enough for it to end if it did not wait
             assert (await found(store, import_id)).status is ImportStatus.RUNNING
         assert not cancel.done()
         assert await transaction.end_import(

@@ -1,4 +1,4 @@
-"""The life of an import: added, started, planned, loaded, finished; each step once, from the right state only."""
+"""The life of an import: add, start, plan, load, finish; each step happens once and only in the right state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from conformance.test_wake import ANY, listening
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ChunkEnd, ChunkResult, ChunkStatus, Counts, ErrorGroup, ImportStatus, Started
 from rowlock.storage.records import Status
 
@@ -45,7 +45,7 @@ ENDED = [status for status in ImportStatus if status.final]
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
 # -- adding ------------------------------------------------------------------------------------------

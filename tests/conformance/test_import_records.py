@@ -1,4 +1,4 @@
-"""Lists of imports, and their end: pages, sweeping of files, pruning of records."""
+"""Lists of imports, cleanup of their files, and pruning of their records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conformance.import_builders import (
     with_errors,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportId, ImportRecord, ImportStatus
 from rowlock.storage.records import Status
 
@@ -90,7 +90,7 @@ async def test_a_listed_import_is_as_whole_as_one_asked_for(store: Store) -> Non
     assert (listed.completed_chunks, listed.error_count, listed.progress) == (1, 2, 39)
 
 
-# -- sweeping ----------------------------------------------------------------------------------------
+# -- cleanup -----------------------------------------------------------------------------------------
 
 
 async def test_the_files_of_what_succeeded_may_go_at_once(store: Store) -> None:
@@ -220,8 +220,7 @@ async def test_errors_beyond_the_first_are_forgotten_but_stay_counted(store: Sto
     import_id = await planned(store, 2)
     for chunk in range(2):
         await end_chunk(store, import_id, chunk, with_errors(*range(chunk + 1, 21, 2)))
-    async with store.transaction() as transaction:
-        await transaction.trim_errors(import_id, 7)
+    await store.trim_errors(import_id, 7)
     assert await error_rows(store, import_id) == list(range(1, 8))
     assert (await found(store, import_id)).error_count == 20
 
@@ -229,9 +228,8 @@ async def test_errors_beyond_the_first_are_forgotten_but_stay_counted(store: Sto
 async def test_trimming_fewer_errors_than_are_kept_changes_nothing(store: Store) -> None:
     import_id = await planned(store, 1)
     await end_chunk(store, import_id, 0, with_errors(1, 2, 3))
-    async with store.transaction() as transaction:
-        await transaction.trim_errors(import_id, 3)
-        await transaction.trim_errors("nobody", 1)
+    await store.trim_errors(import_id, 3)
+    await store.trim_errors("nobody", 1)
     assert await error_rows(store, import_id) == [1, 2, 3]
 
 
@@ -239,8 +237,7 @@ async def test_a_row_that_two_chunks_speak_of_is_one_of_those_that_are_kept(stor
     import_id = await planned(store, 2)
     for chunk in range(2):
         await end_chunk(store, import_id, chunk, with_errors(1, 2, 3))
-    async with store.transaction() as transaction:
-        await transaction.trim_errors(import_id, 2)
+    await store.trim_errors(import_id, 2)
     assert await error_rows(store, import_id) == [1, 2]
 
 

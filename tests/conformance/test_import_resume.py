@@ -1,4 +1,4 @@
-"""Cancel, resume and close: what becomes of an import that does not come to its end by itself."""
+"""Cancel, resume and close imports that do not end by themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from conformance.import_builders import (
 )
 from conformance.test_wake import ANY, listening
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ChunkEnd, ImportId, ImportStatus, Started
 from rowlock.storage.records import JobFilter, Outcome, Status
 
@@ -43,7 +43,7 @@ DEAD = [ImportStatus.FAILED, ImportStatus.CANCELLED]
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
 # -- cancel ------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ async def test_a_queued_import_is_cancelled_and_names_its_parent_job(store: Stor
     one = await found(store, import_id)
     assert (one.status, one.error) == ("CANCELLED", None)
     assert near(one.finished_at, clock.now())
-    assert await status(store, import_id) is Status.QUEUED  # it is the caller's to cancel
+    assert await status(store, import_id) is Status.QUEUED  # the caller cancels the job
 
 
 async def test_a_cancel_names_every_job_that_is_not_over(store: Store) -> None:
@@ -165,7 +165,7 @@ async def test_an_import_whose_chunks_are_all_done_goes_on_with_its_finish_job(s
     assert (await found(store, import_id)).progress == 99
     assert await status(store, jobs[2].id) is Status.QUEUED
     assert await store.close_imports(10) == []
-    assert await store.get(await queue_finish(store, import_id)) is None  # it has one
+    assert await store.get(await queue_finish(store, import_id)) is None  # it has a finish job already
     assert await end_chunk(store, import_id, 2, CLEAN, first) is None
     assert await end_chunk(store, import_id, 2, CLEAN, jobs[2].id) is not None
     assert await end(store, import_id)
@@ -237,7 +237,7 @@ async def test_workers_hear_of_a_resume(store: Store, other: Store) -> None:
 
 
 async def closed_error(store: Store, import_id: ImportId) -> dict[str, object]:
-    """The error of the one import that is closed now."""
+    """Close imports; fails unless exactly this one is closed. Returns its error."""
     (one,) = await store.close_imports(10)
     assert (one.id, one.status) == (import_id, ImportStatus.FAILED)
     assert one == await found(store, import_id)

@@ -1,4 +1,4 @@
-"""Imports that replace: no two wipe the same at the same time, and none goes on where another has wiped since."""
+"""Imports that replace: no two wipe the same scope at once, and none continues after another has wiped its scope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from conformance.import_builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportId, ImportStatus, Started
 
 SCOPE = "customers|acme"
@@ -75,7 +75,7 @@ async def test_of_imports_of_a_scope_that_start_at_once_one_runs(store: Store, o
 
 
 async def refused(store: Store, import_id: ImportId, *indexes: int) -> None:
-    """To resume it is refused, and changes nothing."""
+    """Assert that resuming it is refused and changes nothing."""
     before = await standing(store, import_id)
     assert await store.resume_import(import_id, jobs_for(*indexes)) is False
     assert await standing(store, import_id) == before
@@ -142,7 +142,7 @@ async def test_what_was_never_planned_has_loaded_nothing_and_is_resumed_in_its_t
     assert await store.start_import(older, "Again") is Started.STARTED
     assert await plan_it(store, older, 2, jobs[-1].id)
     await end(store, older, ImportStatus.FAILED)
-    # Now it is the other that was overtaken, though that one is younger and started later for the first time.
+    # Now the other import is overtaken, although it is younger and first started later.
     await refused(store, newer, 0, 2)
     assert await store.resume_import(older, jobs_for(0, 1)) is True
 

@@ -22,14 +22,14 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Claimed, JobFilter, Outcome, Progress, Settlement, Status
 
 OUTCOMES = list(Outcome)
 
 
 async def superseded(store: Store, clock: FakeClock) -> tuple[Claimed, Claimed]:
-    """Ann's attempt, whose lease ran out, and Ben's, which followed."""
+    """Return Ann's attempt, whose lease expired, and Ben's, which followed."""
     old = await put_and_take(store, ANN)
     clock.advance(31)
     await store.rescue(10, {}, str)
@@ -131,7 +131,7 @@ async def test_a_lease_survives_an_operators_retry(store: Store) -> None:
     await settle(store, old, Outcome.FAILED)
     await store.retry(JobFilter(ids=[old.id]), 1)
     new = await take(store)
-    assert new.lease == old.lease + 1
+    assert new.lease > old.lease
     assert await store.settle(ANN, [end(old)]) == [old.id]
     await settle(store, new)
 
@@ -190,3 +190,17 @@ async def test_a_lease_belongs_to_its_job(store: Store) -> None:
     assert await store.settle(ANN, [Settlement(waiting, claimed.lease)]) == [waiting]
     assert await status(store, waiting) is Status.QUEUED
     assert await status(store, claimed.id) is Status.PROCESSING
+
+
+async def test_the_shortest_lease_of_some_workers_is_known(store: Store, clock: FakeClock) -> None:
+    assert await store.shortest_lease([ANN, BEN]) is None
+    await put(store, visibility_ms=30_000)
+    short = await put(store, visibility_ms=1_500)
+    await store.claim("default", ANN, 1)
+    assert await store.shortest_lease([ANN]) == 30
+    (claimed,) = await store.claim("default", BEN, 1)
+    assert claimed.id == short
+    assert await store.shortest_lease([ANN]) == 30
+    assert await store.shortest_lease([ANN, BEN]) == 1.5
+    await settle(store, claimed, owner=BEN)
+    assert await store.shortest_lease([BEN]) is None

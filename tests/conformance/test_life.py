@@ -1,6 +1,8 @@
-"""Open, close, examine: the life of a store object itself."""
+"""Open, close and diagnose: the life of a store object."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
@@ -8,7 +10,7 @@ from conformance.builders import put, status, taken
 from conformance.stores import PASSWORD, Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Finding, Severity, Status
 
 
@@ -50,12 +52,27 @@ async def test_closing_one_store_object_leaves_the_other(store: Store, other: St
     assert await taken(other) == [job_id]
 
 
+async def test_a_closed_store_refuses_everything_until_it_is_opened_again(rig: Rig, store: Store) -> None:
+    job_id = await put(store)
+    await store.close()
+    for verb in (store.warm, lambda: store.depth("default", 1), lambda: put(store)):
+        with pytest.raises(StoreUnavailable, match="open the store before using it"):
+            await verb()
+    await rig.connect(store)
+    assert await taken(store) == [job_id]
+
+
+async def test_several_workers_of_a_process_warm_its_store_at_once(store: Store) -> None:
+    await asyncio.gather(*(store.warm() for _ in range(4)))
+    assert await taken(store) == []
+
+
 async def test_a_store_knows_its_clock(store: Store, clock: FakeClock) -> None:
     assert store.clock is clock
 
 
 async def test_what_is_found_wrong_comes_with_advice(store: Store) -> None:
-    findings = await store.examine()
+    findings = await store.diagnose()
     assert findings
     assert all(isinstance(finding, Finding) for finding in findings)
     for finding in findings:

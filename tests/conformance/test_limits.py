@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.builders import ANN, BEN, new_jobs, put, put_and_take, put_many, settle, taken
+from conformance.builders import ANN, BEN, end, new_jobs, put, put_and_take, put_many, record, settle, taken
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Limit, Outcome
 
 
@@ -149,6 +149,102 @@ async def test_a_rate_counts_starts_though_the_jobs_have_ended(store: Store) -> 
     assert await taken(store) == []
 
 
+UNSTARTED = [(Outcome.RELEASE, 0.0), (Outcome.RELEASE, 60.0), (Outcome.CANCELLED, 0.0)]
+
+
+@pytest.mark.parametrize(("outcome", "delay"), UNSTARTED)
+async def test_a_job_given_back_unstarted_does_not_count_against_its_rate(
+    store: Store, clock: FakeClock, outcome: Outcome, delay: float
+) -> None:
+    await store.define_limits([Limit("api", rate=3, per_seconds=3_600)])
+    await put_many(store, 8, limit_key="api")
+    first, second, third = await store.claim("default", ANN, 10)
+    await settle(store, first, seconds=0.5)
+    clock.advance(1)
+    for unstarted in (second, third):
+        await settle(store, unstarted, outcome, seconds=None, delay_seconds=delay)
+    assert len(await taken(store)) == 2, "both starts are free again, and that of the job that ran is not"
+    assert await taken(store) == []
+
+
+async def test_a_release_takes_back_its_own_start_only(store: Store, clock: FakeClock) -> None:
+    await store.define_limits([Limit("api", rate=2, per_seconds=10)])
+    first = await put_and_take(store, limit_key="api")
+    clock.advance(6)
+    second = await put_and_take(store, limit_key="api")
+    await settle(store, first)
+    await settle(store, second, Outcome.RELEASE, seconds=None)
+    assert await taken(store) == [second.id]
+    clock.advance(5)
+    third = await put(store, limit_key="api")
+    assert await taken(store) == [third], "the first start is over"
+    await put(store, limit_key="api")
+    assert await taken(store) == []
+
+
+async def test_a_job_given_back_after_it_started_counts_against_its_rate(store: Store) -> None:
+    await store.define_limits([Limit("api", rate=1, per_seconds=10)])
+    claimed = await put_and_take(store, limit_key="api")
+    await settle(store, claimed, Outcome.RELEASE, seconds=0.0)
+    assert await taken(store) == []
+
+
+async def test_each_claim_of_a_job_counts_though_the_clock_stands_still(store: Store) -> None:
+    await store.define_limits([Limit("api", rate=2, per_seconds=10)])
+    first = await put_and_take(store, limit_key="api")
+    await settle(store, first, Outcome.RETRY)
+    assert await taken(store) == [first.id]
+    await put(store, limit_key="api")
+    assert await taken(store) == [], "the rate is used up"
+
+
+async def test_an_unstarted_claim_leaves_the_start_of_an_earlier_attempt_at_the_same_time(store: Store) -> None:
+    await store.define_limits([Limit("api", rate=2, per_seconds=10)])
+    first = await put_and_take(store, limit_key="api")
+    await settle(store, first, Outcome.RETRY)
+    (again,) = await store.claim("default", ANN, 10)
+    await settle(store, again, Outcome.CANCELLED, seconds=None)
+    jobs = await put_many(store, 2, limit_key="api")
+    assert await taken(store) == jobs[:1], "the first attempt did start"
+
+
+async def test_a_lost_claim_counts_against_its_rate(store: Store, clock: FakeClock) -> None:
+    """It is unknown whether the job of a dead worker had started."""
+    await store.define_limits([Limit("api", rate=1, per_seconds=60)])
+    await put_and_take(store, limit_key="api")
+    clock.advance(31)
+    assert len(await store.rescue(10, {}, str)) == 1
+    assert await taken(store) == []
+
+
+async def test_only_the_owner_can_take_a_start_back(store: Store) -> None:
+    await store.define_limits([Limit("api", rate=1, per_seconds=60)])
+    claimed = await put_and_take(store, limit_key="api")
+    lost = await store.settle(BEN, [end(claimed, Outcome.RELEASE, seconds=None)])
+    assert lost == [claimed.id]
+    await put(store, limit_key="api")
+    assert await taken(store) == []
+
+
+async def test_a_cancelled_job_that_never_started_says_so(store: Store) -> None:
+    claimed = await put_and_take(store)
+    await settle(store, claimed, Outcome.CANCELLED, seconds=None)
+    assert (await record(store, claimed.id)).started_at is None
+
+
+@pytest.mark.parametrize("days", [2, 7])
+async def test_a_rate_over_days_is_remembered(store: Store, clock: FakeClock, days: int) -> None:
+    await store.define_limits([Limit("api", rate=1, per_seconds=days * 86_400)])
+    await settle(store, await put_and_take(store, limit_key="api"))
+    await put(store, limit_key="api")
+    for _ in range(days):
+        clock.advance(days=1, seconds=-1)
+        await store.prune({}, 100)
+        assert await taken(store) == []
+    clock.advance(days=1)
+    assert len(await taken(store)) == 1
+
+
 async def test_a_rate_holds_in_any_window_not_in_steps(store: Store, clock: FakeClock) -> None:
     await store.define_limits([Limit("api", rate=2, per_seconds=10)])
     await put_many(store, 60, limit_key="api")
@@ -200,6 +296,37 @@ async def test_every_free_key_is_reached_however_many_are_full(store: Store) -> 
     for _ in range(12):
         claimed += await taken(store, limit=100)
     assert len(claimed) == 600
+
+
+@pytest.mark.parametrize("blocked", ["concurrency", "rate", "pause"])
+async def test_a_free_key_is_found_behind_a_thousand_full_ones(store: Store, blocked: str) -> None:
+    limits = {
+        "concurrency": Limit("api", concurrency=1),
+        "rate": Limit("api", rate=1, per_seconds=600),
+        "pause": Limit("api"),
+    }
+    await store.define_limits([limits[blocked]])
+    keys = [f"api:{part:04}" for part in range(1_000)]
+    if blocked == "pause":
+        await store.pause_key("api", 600)
+    else:
+        await store.enqueue([job for key in keys for job in new_jobs(1, limit_key=key)])
+        while await taken(store, limit=1_000):
+            pass
+    await store.enqueue([job for key in keys for job in new_jobs(1, limit_key=key)])
+    assert await taken(store, BEN) == []
+    free = await put(store, limit_key="zebra")
+    found = [job for _ in range(2) for job in await taken(store, BEN)]
+    assert found == [free]
+
+
+async def test_a_free_key_is_found_within_few_claims_behind_any_number_of_full_ones(store: Store) -> None:
+    await store.define_limits([Limit("api", concurrency=1)])
+    await store.pause_key("api", 600)
+    await store.enqueue([job for part in range(9_000) for job in new_jobs(1, limit_key=f"api:{part}")])
+    first, last = [await put(store, limit_key=key) for key in ("aardvark", "zebra")]
+    found = [job for _ in range(4) for job in await taken(store)]
+    assert sorted(found) == sorted([first, last])
 
 
 async def test_a_paused_key_starts_nothing_until_its_pause_is_over(store: Store, clock: FakeClock) -> None:

@@ -21,7 +21,7 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import first_id, uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, Outcome, Status
 
 
@@ -353,7 +353,7 @@ SECOND = timedelta(seconds=1)
 
 
 def id_of(moment: datetime) -> str:
-    """An id that was made in this millisecond."""
+    """Return an id of this millisecond."""
     return first_id(moment)[:14] + uuid7()[14:]
 
 

@@ -1,4 +1,4 @@
-"""Load: what only SQLite has: rules that are off unless asked for, columns that ignore letter case."""
+"""Load, on SQLite only: foreign keys that are off by default, columns that ignore case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.stores import SqliteRig
 from conformance.tables import run
 from rowlock.clock import FakeClock
 from rowlock.errors import StoreError
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def test_a_transaction_that_leaves_a_row_without_what_it_refers_to_is_refu
     await run(store, f"CREATE TABLE {table}_of (id INTEGER REFERENCES {table} {rule})")
     with pytest.raises(StoreError, match="FOREIGN KEY constraint failed"):
         await run(store, f"INSERT INTO {table}_of VALUES (7)")
-    async with store.transaction() as transaction:  # and the connection is good for more
+    async with store.transaction() as transaction:  # the connection still works
         assert await transaction.fetch(f"SELECT * FROM {table}_of") == []
 
 

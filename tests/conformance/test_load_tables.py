@@ -1,4 +1,4 @@
-"""Load: the tables themselves: their shape, their making, their names; merging and rehearsing."""
+"""Load: schema, creation and names of tables; merges and dry runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from conformance.loads import FIRST_ROW, INSERT, PEOPLE, UPSERT, codes, counts, create, frame, held, new_name, put
-from conformance.loads import rehearse as rehearsed
+from conformance.loads import dry_run as rehearsed
 from conformance.tables import INTEGER, TEXT, collection, index, or_null, run, unique
 from rowlock.errors import ImportFault, StoreError
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.tables import Change, Column, FoundTable, Kind, Load, Mode
 
 ANN, BEN, CAT = (1, "Ann", "Oslo"), (2, "Ben", "Rome"), (3, "Cat", "Lima")
@@ -48,7 +48,7 @@ async def people(store: Store) -> None:
     await create(store, UPSERT)
 
 
-# -- shape -----------------------------------------------------------------------------------------
+# -- schema ----------------------------------------------------------------------------------------
 
 
 async def test_a_table_that_is_not_there_has_no_shape(store: Store) -> None:
@@ -56,7 +56,7 @@ async def test_a_table_that_is_not_there_has_no_shape(store: Store) -> None:
     assert await shape(store, "no.where") is None
 
 
-@pytest.mark.relational  # elsewhere there are no declared columns: test_load_mongo.py has what there is
+@pytest.mark.relational  # MongoDB has no declared columns
 async def test_a_table_tells_its_columns_keys_and_whether_it_is_empty(store: Store) -> None:
     table = new_name()
     await run(
@@ -111,7 +111,7 @@ async def test_a_view_is_no_table(store: Store) -> None:
         await shape(store, view)
 
 
-# -- making ----------------------------------------------------------------------------------------
+# -- creating --------------------------------------------------------------------------------------
 
 
 async def test_a_created_table_takes_what_it_was_created_for(store: Store) -> None:
@@ -146,7 +146,7 @@ async def test_two_may_create_the_same_table_at_once(store: Store, other: Store)
 
 
 async def test_a_table_in_a_schema_that_is_not_there_is_told(store: Store) -> None:
-    if "postgres" in store.url:  # elsewhere the dot is part of the name
+    if "postgres" in store.url:  # on the others the dot is part of the name
         with pytest.raises(StoreError, match="nowhere"):
             await create(store, replace(UPSERT, table="nowhere.people"))
     else:
@@ -183,7 +183,7 @@ async def test_a_name_is_a_name_whatever_it_consists_of(store: Store, name: str)
 
 
 async def named(store: Store) -> str:
-    """A table whose rows must have a name."""
+    """Create a table whose rows must have a name."""
     table = new_name()
     made = collection(table, {"id": INTEGER, "name": TEXT, "city": or_null(TEXT)}, key=["id"])
     await run(store, f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT)", *made)
@@ -194,7 +194,7 @@ async def named(store: Store) -> str:
 
 
 def _staging(load: Load, name: str) -> Load:
-    """How a chunk fills a staging table: all columns and the row number, no key."""
+    """Return the load of a chunk into a staging table: all columns and the row number, no key."""
     return Load(name, [*load.columns, Column("row", Kind.INTEGER)], [], Mode.INSERT)
 
 
@@ -224,7 +224,7 @@ async def test_of_a_merge_all_is_kept_or_nothing(store: Store) -> None:
         merged = await transaction.merge(load, name)
         assert counts(merged) == (0, 0, 0, 1)
         assert [(refused.row, refused.code) for refused in merged.refused] == [(4, "not_null")]
-        assert await transaction.table(table) is not None  # the transaction is good for more
+        assert await transaction.table(table) is not None  # the transaction still works
     assert await held(store, load) == [ANN]
 
 
@@ -237,10 +237,10 @@ async def test_a_merge_of_new_rows_keeps_none_where_a_key_exists(store: Store) -
     assert await held(store, UPSERT) == [ANN]
 
 
-# -- rehearsing ------------------------------------------------------------------------------------
+# -- dry runs --------------------------------------------------------------------------------------
 
 
-async def test_a_rehearsal_tells_what_would_happen_and_leaves_nothing(store: Store) -> None:
+async def test_a_dry_run_tells_what_would_happen_and_leaves_nothing(store: Store) -> None:
     await put(store, UPSERT, ANN, BEN)
     load = replace(UPSERT, sample=10)
     loaded = await rehearsed(store, load, CAT, (2, "Ben", "Bonn"), ANN)
@@ -253,7 +253,7 @@ async def test_a_rehearsal_tells_what_would_happen_and_leaves_nothing(store: Sto
     assert await held(store, UPSERT) == [ANN, BEN]
 
 
-async def test_a_rehearsal_sees_refusals_and_leaves_those_rows_out(store: Store) -> None:
+async def test_a_dry_run_sees_refusals_and_leaves_those_rows_out(store: Store) -> None:
     table = await named(store)
     load = replace(UPSERT, table=table, sample=10)
     await put(store, load, ANN, BEN)
@@ -265,7 +265,7 @@ async def test_a_rehearsal_sees_refusals_and_leaves_those_rows_out(store: Store)
     assert await held(store, load) == [ANN, BEN]
 
 
-async def test_a_rehearsal_of_new_rows_sees_keys_that_exist(store: Store) -> None:
+async def test_a_dry_run_of_new_rows_sees_keys_that_exist(store: Store) -> None:
     await put(store, UPSERT, ANN)
     loaded = await rehearsed(store, replace(INSERT, sample=10), ANN, BEN)
     assert codes(loaded) == [(FIRST_ROW, "key_exists")]
@@ -286,10 +286,10 @@ async def test_a_sample_has_so_many_rows_and_values_that_json_can_say(store: Sto
     assert (first["after"]["d"], first["after"]["m"]) == ("2026-01-02", "1.20")
 
 
-async def test_a_transaction_goes_on_after_a_rehearsal(store: Store) -> None:
+async def test_a_transaction_goes_on_after_a_dry_run(store: Store) -> None:
     async with store.transaction() as transaction:
         await transaction.load(UPSERT, frame(PEOPLE, [ANN]))
-        await transaction.rehearse(replace(UPSERT, sample=1), frame(PEOPLE, [ANN, BEN]))
+        await transaction.dry_run(replace(UPSERT, sample=1), frame(PEOPLE, [ANN, BEN]))
         await transaction.load(UPSERT, frame(PEOPLE, [CAT]))
     assert await held(store, UPSERT) == [ANN, CAT]
 
@@ -298,7 +298,7 @@ async def test_a_transaction_goes_on_after_a_rehearsal(store: Store) -> None:
 
 
 async def test_loads_of_the_same_keys_at_once_end_right(store: Store, other: Store) -> None:
-    """Two of each key: one inserts it, the other finds it there, whichever comes first."""
+    """Two loads of each key: the first inserts it, the other finds it."""
     total, parts = 2_000, 4
     rows = pl.Series(range(total))
 
@@ -317,4 +317,4 @@ async def test_loads_of_the_same_keys_at_once_end_right(store: Store, other: Sto
     table = await held(store, UPSERT)
     assert [row[0] for row in table] == list(range(total))
     for part in range(parts):
-        assert len({row[1] for row in table if row[0] % parts == part}) == 1  # of one load, as a whole
+        assert len({row[1] for row in table if row[0] % parts == part}) == 1  # all rows are from one load

@@ -1,4 +1,4 @@
-"""Load: what a wipe removes is what a load of the same values has made."""
+"""Load: a wipe removes exactly the rows that a load of the same values has written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from conformance.loads import UPSERT, codes, counts, create, frame, held, new_name, put
 from conformance.tables import INTEGER, TEXT, collection, or_null, run
 from rowlock.errors import StoreError
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.tables import Change, Column, Kind, Load, Loaded, Mode
 
 MOMENT = datetime(2026, 7, 1, 10, 0, 0, 500_000, tzinfo=UTC)
@@ -58,7 +58,7 @@ async def test_a_value_of_any_kind_is_found_as_it_was_loaded(
 
 
 async def test_a_yes_or_no_that_is_kept_as_text_is_found(store: Store) -> None:
-    """COPY writes true; PostgreSQL's text column keeps it so."""
+    """COPY writes `true`, which a PostgreSQL text column stores as such."""
     load = values(Kind.BOOLEAN)
     made = collection(load.table, {"id": INTEGER, "v": or_null(TEXT)}, key=["id"])
     await run(store, f"CREATE TABLE {load.table} (id INTEGER PRIMARY KEY, v TEXT)", *made)
@@ -68,15 +68,15 @@ async def test_a_yes_or_no_that_is_kept_as_text_is_found(store: Store) -> None:
     assert [row[0] for row in await held(store, load)] == [2]
 
 
-# -- rehearsing ------------------------------------------------------------------------------------
+# -- dry runs --------------------------------------------------------------------------------------
 
 
 async def rehearsed(store: Store, load: Load, scope: dict[str, Any] | None, *rows: Any) -> Loaded:
     async with store.transaction() as transaction:
-        return await transaction.rehearse(load, frame(load.columns, rows), wiped=scope)
+        return await transaction.dry_run(load, frame(load.columns, rows), wiped=scope)
 
 
-async def test_a_rehearsal_wipes_first_where_the_load_would(store: Store) -> None:
+async def test_a_dry_run_wipes_first_where_the_load_would(store: Store) -> None:
     await create(store, UPSERT)
     await put(store, UPSERT, ANN, BEN)
     loaded = await rehearsed(store, REPLACE, {}, (1, "Ann", "Bonn"), BEN, CAT)
@@ -90,7 +90,7 @@ async def test_a_rehearsal_wipes_first_where_the_load_would(store: Store) -> Non
     assert await held(store, UPSERT) == [ANN, BEN]
 
 
-async def test_a_rehearsal_wipes_its_scope_only(store: Store) -> None:
+async def test_a_dry_run_wipes_its_scope_only(store: Store) -> None:
     await create(store, UPSERT)
     await put(store, UPSERT, ANN, BEN)
     loaded = await rehearsed(store, REPLACE, {"city": "Oslo"}, (1, "Eve", "Oslo"), (2, "Bob", "Oslo"))
@@ -100,7 +100,7 @@ async def test_a_rehearsal_wipes_its_scope_only(store: Store) -> None:
     assert await held(store, UPSERT) == [ANN, BEN]
 
 
-async def test_a_rehearsal_into_a_table_that_is_still_to_be_made_inserts_all_and_makes_nothing(store: Store) -> None:
+async def test_a_dry_run_into_a_table_that_is_still_to_be_made_inserts_all_and_makes_nothing(store: Store) -> None:
     columns = [Column("id", Kind.INTEGER), Column("at", Kind.DATETIME), Column("j", Kind.JSON)]
     load = Load(new_name(), columns, ["id"], Mode.UPSERT, sample=1)
     rows = [(2, MOMENT, "[]"), (1, MOMENT, '{"a": 1}')]
@@ -115,7 +115,7 @@ async def test_a_rehearsal_into_a_table_that_is_still_to_be_made_inserts_all_and
         assert await transaction.table(load.table) is None
 
 
-async def test_a_rehearsal_with_a_scope_that_the_table_does_not_have_is_told(store: Store) -> None:
+async def test_a_dry_run_with_a_scope_that_the_table_does_not_have_is_told(store: Store) -> None:
     await create(store, UPSERT)
     with pytest.raises(StoreError, match="no column zip"):
         await rehearsed(store, REPLACE, {"zip": 1}, ANN)

@@ -1,4 +1,4 @@
-"""Locks: work that must not be done twice is begun by one, and ended by whoever still holds it."""
+"""Locks: one holder begins work that must not be done twice, and only the current holder ends it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
-from rowlock.storage.reliability import LockAnswer, LockKey, LockRecord, LockVerdict
+from rowlock.storage.contract import Store
+from rowlock.storage.reliability import LockAnswer, LockDecision, LockKey, LockRecord
 
 KEY = LockKey("acme", "monthly_report", "acme:2030-01-01_2030-01-31")
 STALE_SECONDS = 30 * 60
@@ -29,7 +29,7 @@ async def held(store: Store, key: LockKey = KEY) -> LockRecord | None:
 
 
 async def no_row(store: Store, clock: FakeClock) -> None:
-    """Nobody has been here."""
+    """There is no lock record."""
 
 
 async def running_recent(store: Store, clock: FakeClock) -> None:
@@ -53,34 +53,34 @@ async def failed(store: Store, clock: FakeClock) -> None:
 
 
 SAME, OTHER = "data", "other data"
-TABLE: list[tuple[State, str, LockVerdict]] = [
-    (no_row, SAME, LockVerdict.PROCEED),
-    (running_recent, SAME, LockVerdict.ALREADY_RUNNING),
-    (running_recent, OTHER, LockVerdict.ALREADY_RUNNING),
-    (running_stale, SAME, LockVerdict.TAKE_OVER),
-    (running_stale, OTHER, LockVerdict.TAKE_OVER),
-    (completed, SAME, LockVerdict.ALREADY_COMPLETED),
-    (completed, OTHER, LockVerdict.RERUN),
-    (failed, SAME, LockVerdict.RETRY),
-    (failed, OTHER, LockVerdict.RETRY),
+TABLE: list[tuple[State, str, LockDecision]] = [
+    (no_row, SAME, LockDecision.PROCEED),
+    (running_recent, SAME, LockDecision.ALREADY_RUNNING),
+    (running_recent, OTHER, LockDecision.ALREADY_RUNNING),
+    (running_stale, SAME, LockDecision.TAKE_OVER),
+    (running_stale, OTHER, LockDecision.TAKE_OVER),
+    (completed, SAME, LockDecision.ALREADY_COMPLETED),
+    (completed, OTHER, LockDecision.RERUN),
+    (failed, SAME, LockDecision.RETRY),
+    (failed, OTHER, LockDecision.RETRY),
 ]
 FREE = [row for row in TABLE if row[2].go]
 
 
-def named(rows: Sequence[tuple[State, str, LockVerdict]]) -> list[str]:
-    return [f"{state.__name__}-{data}-{verdict}" for state, data, verdict in rows]
+def named(rows: Sequence[tuple[State, str, LockDecision]]) -> list[str]:
+    return [f"{state.__name__}-{data}-{decision}" for state, data, decision in rows]
 
 
-@pytest.mark.parametrize(("state", "data", "verdict"), TABLE, ids=named(TABLE))
+@pytest.mark.parametrize(("state", "data", "decision"), TABLE, ids=named(TABLE))
 async def test_the_state_of_a_lock_decides(
-    store: Store, clock: FakeClock, state: State, data: str, verdict: LockVerdict
+    store: Store, clock: FakeClock, state: State, data: str, decision: LockDecision
 ) -> None:
     await state(store, clock)
     before = await held(store)
     answer = await ask(store, "ben", data)
-    assert answer.verdict is verdict
+    assert answer.decision is decision
     assert answer.holder == (None if before is None else "ann")
-    if verdict.go:
+    if decision.go:
         token = answer.token if before is None else before.token + 1
         assert answer.token == token > 0
         fields = (KEY.company_id, KEY.job_key, KEY.scope_key)
@@ -91,15 +91,15 @@ async def test_the_state_of_a_lock_decides(
         assert await held(store) == before
 
 
-@pytest.mark.parametrize(("state", "data", "verdict"), FREE, ids=named(FREE))
+@pytest.mark.parametrize(("state", "data", "decision"), FREE, ids=named(FREE))
 async def test_of_twenty_who_ask_at_once_one_proceeds(
-    store: Store, other: Store, clock: FakeClock, state: State, data: str, verdict: LockVerdict
+    store: Store, other: Store, clock: FakeClock, state: State, data: str, decision: LockDecision
 ) -> None:
     await state(store, clock)
     answers = await asyncio.gather(*(ask((store, other)[n % 2], f"asker {n}", data) for n in range(ASKERS)))
-    (winner,) = [n for n, answer in enumerate(answers) if answer.verdict.go]
-    assert answers[winner].verdict is verdict
-    assert {answer.verdict for n, answer in enumerate(answers) if n != winner} == {LockVerdict.ALREADY_RUNNING}
+    (winner,) = [n for n, answer in enumerate(answers) if answer.decision.go]
+    assert answers[winner].decision is decision
+    assert {answer.decision for n, answer in enumerate(answers) if n != winner} == {LockDecision.ALREADY_RUNNING}
     found = await held(store)
     assert found is not None
     assert (found.holder, found.token) == (f"asker {winner}", answers[winner].token)
@@ -109,39 +109,58 @@ async def test_of_twenty_who_ask_at_once_one_proceeds(
 async def test_a_stale_lock_is_taken_over_by_one_of_many_again_and_again(
     store: Store, other: Store, clock: FakeClock
 ) -> None:
-    for number in range(40):  # so often that two would meet between judging and taking
+    for number in range(40):  # often enough that two would meet between check and take
         clock.advance(STALE_SECONDS + 1)
         answers = await asyncio.gather(*(ask((store, other)[n % 2], f"asker {number}.{n}") for n in range(8)))
-        assert sum(answer.verdict.go for answer in answers) == 1
+        assert sum(answer.decision.go for answer in answers) == 1
 
 
 async def test_a_lock_is_not_stale_a_moment_too_early(store: Store, clock: FakeClock) -> None:
     await ask(store)
     clock.advance(STALE_SECONDS - 0.001)
-    assert (await ask(store, "ben")).verdict is LockVerdict.ALREADY_RUNNING
+    assert (await ask(store, "ben")).decision is LockDecision.ALREADY_RUNNING
     clock.advance(0.002)
-    assert (await ask(store, "ben")).verdict is LockVerdict.TAKE_OVER
+    assert (await ask(store, "ben")).decision is LockDecision.TAKE_OVER
 
 
 async def test_a_lock_that_was_taken_over_is_as_fresh_as_its_new_holder(store: Store, clock: FakeClock) -> None:
     await running_stale(store, clock)
     await ask(store, "ben")
     clock.advance(STALE_SECONDS - 1)
-    assert (await ask(store, "cat")).verdict is LockVerdict.ALREADY_RUNNING
+    assert (await ask(store, "cat")).decision is LockDecision.ALREADY_RUNNING
+
+
+async def test_a_renewed_lock_is_as_fresh_as_its_renewal(store: Store, clock: FakeClock) -> None:
+    taken = await ask(store)
+    clock.advance(STALE_SECONDS - 1)
+    assert await store.renew_lock(KEY, taken.token)
+    clock.advance(STALE_SECONDS - 1)
+    assert (await ask(store, "ben")).decision is LockDecision.ALREADY_RUNNING
+    clock.advance(2)
+    assert (await ask(store, "ben")).decision is LockDecision.TAKE_OVER
+
+
+async def test_a_lock_that_was_taken_over_or_has_ended_is_not_renewed(store: Store, clock: FakeClock) -> None:
+    late = await ask(store)
+    clock.advance(STALE_SECONDS + 1)
+    taken = await ask(store, "ben")
+    assert not await store.renew_lock(KEY, late.token)
+    assert await store.end_lock(KEY, taken.token, True)
+    assert not await store.renew_lock(KEY, taken.token)
 
 
 async def test_who_is_refused_does_not_keep_a_lock_fresh(store: Store, clock: FakeClock) -> None:
     await running_recent(store, clock)
-    assert (await ask(store, "ben")).verdict is LockVerdict.ALREADY_RUNNING
+    assert (await ask(store, "ben")).decision is LockDecision.ALREADY_RUNNING
     clock.advance(2)
-    assert (await ask(store, "ben")).verdict is LockVerdict.TAKE_OVER
+    assert (await ask(store, "ben")).decision is LockDecision.TAKE_OVER
 
 
 async def test_a_holder_takes_its_own_running_lock_over_at_once(store: Store, clock: FakeClock) -> None:
     first = await ask(store)
     clock.advance(1)
     again = await ask(store, "ann", OTHER)
-    assert again == LockAnswer(LockVerdict.TAKE_OVER, first.token + 1, "ann")
+    assert again == LockAnswer(LockDecision.TAKE_OVER, first.token + 1, "ann")
     found = await held(store)
     assert found is not None
     assert (found.payload_hash, found.locked_at) == (OTHER, clock.now())
@@ -151,7 +170,7 @@ async def test_a_holder_takes_its_own_running_lock_over_at_once(store: Store, cl
 
 async def test_a_holder_does_not_do_its_own_completed_work_again(store: Store, clock: FakeClock) -> None:
     await completed(store, clock)
-    assert (await ask(store, "ann", SAME)).verdict is LockVerdict.ALREADY_COMPLETED
+    assert (await ask(store, "ann", SAME)).decision is LockDecision.ALREADY_COMPLETED
 
 
 async def test_the_token_grows_whenever_the_lock_is_taken(store: Store, clock: FakeClock) -> None:
@@ -166,7 +185,7 @@ async def test_the_token_grows_whenever_the_lock_is_taken(store: Store, clock: F
 
 
 async def test_the_late_holder_of_a_lock_that_was_removed_ends_nobody_elses(store: Store, clock: FakeClock) -> None:
-    """Its token is lower than all that came after it, though the lock began anew."""
+    """Its token is lower than all later ones, even after the lock was removed."""
     late = (await ask(store)).token
     await store.end_lock(KEY, late, True)
     clock.advance(days=2)
@@ -223,7 +242,7 @@ async def test_every_part_of_its_key_makes_another_lock(store: Store, change: di
     token = (await ask(store)).token
     await store.end_lock(KEY, token, True)
     other = await ask(store, key=key)
-    assert other.verdict is LockVerdict.PROCEED
+    assert other.decision is LockDecision.PROCEED
     assert await store.end_lock(key, other.token, False)
     found = await held(store)
     assert found is not None
@@ -261,12 +280,12 @@ async def test_locks_that_ended_long_ago_are_pruned(store: Store, clock: FakeClo
         clock.advance(days=1)
     assert await store.prune_locks(2.5, 100) == 2
     assert {one.scope_key for one in await store.locks(None, None, 10)} == {"2", "3"}
-    assert (await ask(store, key=replace(KEY, scope_key="0"))).verdict is LockVerdict.PROCEED
+    assert (await ask(store, key=replace(KEY, scope_key="0"))).decision is LockDecision.PROCEED
 
 
 async def test_a_running_lock_is_never_pruned(store: Store, clock: FakeClock) -> None:
     await completed(store, clock)
-    await ask(store, "ben", OTHER)  # ended once, and runs again
+    await ask(store, "ben", OTHER)  # ended once, runs again
     await ask(store, key=replace(KEY, scope_key="other"))
     before = await store.locks(None, None, 10)
     clock.advance(days=1_000)

@@ -1,23 +1,37 @@
-"""What only MongoDB has: documents that answer what people ask in its shell, few rights, a server alone."""
+"""MongoDB only: documents that people can query in its shell, minimal rights, a standalone server."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.database import Database
 
-from conformance.builders import ANN, EVERYTHING, end, new_jobs, put, put_and_end, put_and_fail, put_many, status, take
-from conformance.stores import MongoRig
+from conformance.builders import (
+    ANN,
+    EVERYTHING,
+    end,
+    forever,
+    new_jobs,
+    put,
+    put_and_end,
+    put_and_fail,
+    put_many,
+    settle,
+    status,
+    take,
+)
+from conformance.stores import MongoRig, StandaloneRig
 from mongo_server import MongoServer
 from rowlock.clock import FakeClock, StoreClock
 from rowlock.errors import DuplicateJob, StoreError, StoreUnavailable
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.mongo import MongoStore
 from rowlock.storage.records import KeepPolicy, OnConflict, Outcome, Status, UniqueKey
 
@@ -154,16 +168,16 @@ async def test_the_first_command_of_a_transaction_waits_for_those_in_its_way(
 async def test_folding_the_counts_is_not_in_the_way_of_a_handler(
     store: Store, database: Database[dict[str, Any]]
 ) -> None:
-    """A job that was enqueued by itself is its own note until it is folded, which changes it."""
+    """A job enqueued alone counts as its own delta until compaction, which updates the job."""
     await put(store)
     claimed = await take(store)
     async with store.transaction() as transaction:
         await transaction.execute({"insert": "ledger", "documents": [{"_id": 1}]})
-        assert await store.fold(10) == 0
+        assert await store.compact(10) == 0
         assert await transaction.settle(ANN, end(claimed))
     assert database["jobs"].count_documents({"isNew": True}) == 1
     assert (await store.counts())[Status.SUCCEEDED] == 1
-    assert await store.fold(10) == 2  # the note of the end too
+    assert await store.compact(10) == 2  # including the delta of its end
     assert database["jobs"].count_documents({"isNew": True}) == 0
     assert (await store.counts())[Status.SUCCEEDED] == 1
     assert (await store.prune({Status.SUCCEEDED: KeepPolicy(count=0)}, 10))[Status.SUCCEEDED] == 1
@@ -171,11 +185,11 @@ async def test_folding_the_counts_is_not_in_the_way_of_a_handler(
 
 
 async def test_more_new_jobs_than_are_folded_at_once_are_folded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.storage.mongo.tally.NEW_AT_MOST", 2)
+    monkeypatch.setattr("rowlock.storage.mongo.counters.NEW_AT_MOST", 2)
     for _ in range(5):
         await put(store)
-    assert await store.fold(3) == 3
-    assert await store.fold(10) == 2
+    assert await store.compact(3) == 3
+    assert await store.compact(10) == 2
     assert (await store.counts())[Status.QUEUED] == 5
 
 
@@ -189,7 +203,7 @@ async def test_a_user_who_may_read_and_write_is_enough(mongo: MongoServer) -> No
         job_id = await put(store)
         await store.settle(ANN, [end(await take(store))])
         assert await status(store, job_id) is Status.SUCCEEDED
-        assert await store.examine()
+        assert await store.diagnose()
     finally:
         await store.close()
 
@@ -204,18 +218,12 @@ async def test_a_wrong_password_is_told_without_it(mongo: MongoServer) -> None:
         await store.close()
 
 
-# -- one server alone --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def standalone() -> Iterator[MongoServer]:
-    with MongoServer(0, durable=False) as server:
-        yield server
+# -- standalone server -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def alone(standalone: MongoServer, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    rig = MongoRig(tmp_path, standalone)
+async def alone(standalone_mongo: MongoServer, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    rig = StandaloneRig(tmp_path, standalone_mongo)
     yield await rig.make(clock)
     await rig.dispose()
 
@@ -241,6 +249,35 @@ async def test_without_a_replica_set_a_batch_is_all_or_none(alone: Store) -> Non
     assert await alone.count(EVERYTHING, 10) == 1
 
 
+async def test_without_a_replica_set_a_job_that_comes_after_its_key_was_not_removed(
+    alone: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, seen = forever(), list[DuplicateJob]()
+
+    async def look() -> None:
+        with pytest.raises(DuplicateJob) as refusal:
+            await put(alone, unique=key)
+        seen.append(refusal.value)
+
+    insert = AsyncCollection.insert_one
+
+    async def looked_at_before(collection: Any, document: Any, **options: Any) -> Any:
+        if not seen:
+            await look()
+        return await insert(collection, document, **options)
+
+    monkeypatch.setattr(AsyncCollection, "insert_one", looked_at_before)
+    holder = await put(alone, unique=key)
+    assert [(error.existing_job_id, error.removed) for error in seen] == [(holder, False)]
+    await settle(alone, await take(alone))
+    clock.advance(59)
+    await alone.prune({Status.SUCCEEDED: KeepPolicy(count=0)}, 10)
+    await look()
+    clock.advance(2)
+    await look()
+    assert [error.removed for error in seen] == [False, False, True]
+
+
 async def test_without_a_replica_set_a_transaction_is_refused_with_the_reason(alone: Store) -> None:
     with pytest.raises(StoreError, match="replica set"):
         async with alone.transaction():
@@ -253,5 +290,5 @@ async def test_without_a_replica_set_hints_are_unavailable(alone: Store) -> None
 
 
 async def test_the_doctor_says_what_is_weaker(alone: Store) -> None:
-    (found,) = [finding for finding in await alone.examine() if finding.check == "replica set"]
+    (found,) = [finding for finding in await alone.diagnose() if finding.check == "replica set"]
     assert "poll" in found.message

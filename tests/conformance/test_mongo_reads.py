@@ -1,4 +1,4 @@
-"""What MongoDB reads for a look: not all jobs, however many there are, as the server's own profile tells."""
+"""MongoDB queries never read all jobs, according to the server's profiler."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from conformance.builders import ANN, EVERYTHING, end, put_many, settle, take
 from conformance.stores import MongoRig
 from mongo_server import MongoServer
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, KeepPolicy, Outcome, Status
 
 MANY = 1_500
 FEW = 10
-READ_MAX = 300  # documents or keys, of a few jobs or of none
-COUNTED_MAX = MANY + 100  # keys, where the store counts by an index alone
+READ_MAX = 300  # documents or keys, for few or no matching jobs
+COUNTED_MAX = MANY + 100  # keys, if the store counts by an index only
 Look = Callable[[Store, FakeClock], Awaitable[Any]]
 
 
@@ -34,26 +34,26 @@ async def here(mongo: MongoServer, tmp_path: Path) -> AsyncIterator[MongoRig]:
 
 @pytest.fixture
 async def store(here: MongoRig, clock: FakeClock) -> Store:
-    """Many jobs of others that are over, many that wait, now or later, and a few of one company's, long ago."""
+    """A store with many other jobs, finished, waiting and delayed, and a few of one company and type."""
     store = await here.make(clock)
     await put_many(store, MANY, company_id="other")
     while claims := await store.claim("default", ANN, 1_000):
         await store.settle(ANN, [end(claimed) for claimed in claims])
-    await put_many(store, FEW, company_id="acme", priority=1)
+    await put_many(store, FEW, company_id="acme", type="rare.one", priority=1)
     for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.RETRY):
         await settle(store, await take(store), outcome)
     await take(store)
     await put_many(store, MANY, company_id="other", limit_key="api")
     await put_many(store, MANY, company_id="other")
     await put_many(store, MANY, company_id="other", delay_seconds=30 * 86_400)
-    while await store.fold(1_000):
+    while await store.compact(1_000):
         pass
     clock.advance(days=1)
     return store
 
 
 async def read(rig: MongoRig, looking: Awaitable[Any]) -> tuple[int, int, set[str]]:
-    """The most keys and documents of jobs that one operation has read meanwhile, and by which plans."""
+    """Await `looking`. Returns the most keys and documents of jobs read by one operation, and the query plans."""
     rig.database.command("profile", 0)
     rig.database["system.profile"].drop()
     rig.database.command("profile", 2)
@@ -74,6 +74,19 @@ LOOKS: dict[str, Look] = {
     "page_of_company": lambda store, clock: store.page(JobFilter(company_id="acme"), 50),
     "page_of_companys_dead": lambda store, clock: store.page(JobFilter(Status.FAILED, company_id="acme"), 50),
     "page_of_companys_waiting": lambda store, clock: store.page(JobFilter(Status.QUEUED, company_id="acme"), 50),
+    "page_of_type": lambda store, clock: store.page(JobFilter(type="rare.one"), 50),
+    "page_of_types": lambda store, clock: store.page(JobFilter(type_prefix="rare."), 50),
+    "page_of_no_type": lambda store, clock: store.page(JobFilter(type="no.such"), 50),
+    **{
+        f"page_of_type_{status}": lambda store, clock, status=status: store.page(  # type: ignore[misc]
+            JobFilter(status, type="rare.one"), 50
+        )
+        for status in Status
+    },
+    "count_of_type": lambda store, clock: store.count(JobFilter(type="rare.one"), 1_000),
+    "count_of_type_waiting": lambda store, clock: store.count(JobFilter(Status.QUEUED, type="rare.one"), 1_000),
+    "count_of_type_succeeded": lambda store, clock: store.count(JobFilter(Status.SUCCEEDED, type="rare.one"), 1_000),
+    "dead_of_type": lambda store, clock: store.dead_groups(JobFilter(Status.FAILED, type="rare.one"), 1_000, 100),
     "count_of_dead": lambda store, clock: store.count(JobFilter(Status.FAILED), 1_000),
     "count_of_waiting": lambda store, clock: store.count(JobFilter(Status.QUEUED), 100),
     "counts": lambda store, clock: store.counts(),

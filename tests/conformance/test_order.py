@@ -1,4 +1,4 @@
-"""Order: the lowest priority number first, then first come, first served."""
+"""Order: lowest priority number first, then FIFO."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from conformance.builders import BEN, CAT, EVERYTHING, new_job, new_jobs, put, put_many, settle, take, taken
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome
 
 

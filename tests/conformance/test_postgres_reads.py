@@ -1,4 +1,4 @@
-"""What PostgreSQL reads for a look: not all jobs, however many there are (SQLite's plans: test_sqlite_plans.py)."""
+"""PostgreSQL queries never read all jobs (SQLite's plans: test_sqlite_plans.py)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from conformance.builders import ANN, end, put_many, settle, take
+from conformance.builders import ANN, end, new_jobs, put_many, settle, take
 from conformance.stores import PostgresRig
 from postgres_server import PostgresServer
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.postgres.listing import _COUNT, _NEWEST, _question
-from rowlock.storage.records import JobFilter, Outcome, Status
+from rowlock.storage.records import JobFilter, Limit, Outcome, Status
 from rowlock.storage.statements import statements
 
 MANY = 6_000
 FEW = 20
-FETCHED_MAX = 4_000  # the range of pages that is not summed up yet, and then some
+FETCHED_MAX = 4_000  # the page range without a BRIN summary yet, and some more
 _READ = """
 SELECT relname::text, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
-WHERE schemaname = 'rowlock' AND relname IN ('jobs', 'finished')
+WHERE schemaname = 'rowlock' AND relname IN ('jobs', 'finished', 'ready', 'running', 'key_starts')
 """
 
 
 @pytest.fixture
 async def store(postgres: PostgresServer, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    """Many jobs of others that are over, many that wait, and a few of one company's, long ago."""
+    """A store with many other jobs, finished and waiting, and a few old jobs of one company."""
     rig = PostgresRig(tmp_path, postgres)
-    store = await rig.make_bare(clock)  # what other tests have left behind has widened the summaries of its pages
+    store = await rig.make_bare(clock)  # a new one: leftovers of other tests would have widened the page summaries
     await store.migrate()
     await put_many(store, MANY, company_id="other")
     while claims := await store.claim("default", ANN, 1_000):
@@ -48,9 +48,9 @@ async def store(postgres: PostgresServer, tmp_path: Path, clock: FakeClock) -> A
 
 
 async def read(store: Store, statement: str, *asked: object) -> dict[str, tuple[int, int]]:
-    """(walks over the whole table, rows fetched by an index) of jobs and of finished, by what the statement did."""
+    """Run a statement. Returns its (full scans, rows fetched by index) of the tables jobs and finished."""
     async with store.transaction() as transaction:
-        before = {name: counts for name, *counts in await transaction.fetch(_READ)}  # of what this session did lately
+        before = {name: counts for name, *counts in await transaction.fetch(_READ)}  # of earlier statements
         await transaction.fetch(statement, *asked)
         after = {name: counts for name, *counts in await transaction.fetch(_READ)}
     return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
@@ -59,7 +59,7 @@ async def read(store: Store, statement: str, *asked: object) -> dict[str, tuple[
 async def test_a_look_for_changes_reads_what_is_new(store: Store, clock: FakeClock) -> None:
     since = clock.now() - timedelta(seconds=10)
     await put_many(store, FEW)
-    for _ in range(8):  # whatever plan is kept
+    for _ in range(8):  # with any cached plan
         found = await read(store, statements("postgres")["changes"], since, 100, clock.now())
         for table in ("jobs", "finished"):
             walks, fetched = found[table]
@@ -89,7 +89,7 @@ async def test_how_a_companys_work_stands_is_told_without_reading_all_others(sto
 
 
 async def test_jobs_of_some_time_are_found_without_reading_all_others(store: Store) -> None:
-    soon = datetime.now(UTC) + timedelta(minutes=1)  # the time in ids is that of whoever made them
+    soon = datetime.now(UTC) + timedelta(minutes=1)  # ids carry the time of the process that created them
     for status in (None, *Status):
         for where in (JobFilter(status, since=soon), JobFilter(status, until=soon - timedelta(days=1))):
             for form in (_NEWEST, _COUNT) * 4:
@@ -107,3 +107,28 @@ async def test_a_companys_dead_jobs_are_grouped_without_reading_all_others(store
             walks, fetched = found[table]
             assert walks == 0, found
             assert fetched <= 5 * FEW, found
+
+
+async def test_the_longest_wait_of_a_queue_is_known_without_reading_what_waits(store: Store, clock: FakeClock) -> None:
+    claims = await store.claim("default", ANN, MANY // 2)
+    await store.settle(ANN, [end(claimed, Outcome.RETRY) for claimed in claims])
+    for _ in range(8):
+        found = await read(store, statements("postgres")["queues"], clock.now())
+        for table in ("jobs", "ready"):
+            walks, fetched = found[table]
+            assert walks == 0, found
+            assert fetched <= FEW, found
+
+
+async def test_a_claim_behind_full_limit_keys_reads_their_first_jobs_only(store: Store, clock: FakeClock) -> None:
+    keys = 1_500
+    await store.define_limits([Limit("api", concurrency=1)])
+    await store.enqueue([job for part in range(keys) for job in new_jobs(4, queue="limited", limit_key=f"api:{part}")])
+    while await store.claim("limited", ANN, 1_000):
+        pass
+    for _ in range(8):
+        found = await read(store, statements("postgres")["claim"], "limited", ANN, 100, -32_769, 0, "", clock.now())
+        for table in ("ready", "running"):
+            walks, fetched = found[table]
+            assert walks == 0, found
+            assert fetched <= keys + 100, found

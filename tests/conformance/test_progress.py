@@ -1,4 +1,4 @@
-"""Progress: how far a running job is, told by its owner alone."""
+"""Progress of a running job, reported only by its owner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from conformance.builders import ANN, BEN, put, put_and_take, put_many, record, settle, take
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Progress, Status
 
 

@@ -1,4 +1,4 @@
-"""Prune: finished jobs go when their policy says so, in bounded batches, oldest first."""
+"""Prune: deletes finished jobs by their retention policy, in bounded batches, oldest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.builders import (
     while_active,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, JobId, KeepPolicy, OnConflict, Outcome, Status
 
 FINAL = [
@@ -28,7 +28,7 @@ FINAL = [
 
 
 async def days_of_work(store: Store, clock: FakeClock, days: int, outcome: Outcome = Outcome.SUCCEEDED) -> list[JobId]:
-    """One job ended per day, the last one day ago."""
+    """End one job per day, the last one a day ago. Returns them."""
     jobs = []
     for _ in range(days):
         jobs.append(await put_and_end(store, outcome))

@@ -1,4 +1,4 @@
-"""Queues: what they hold, and pausing them."""
+"""Queues: their contents, pause and resume."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from conformance.builders import ANN, put, put_and_end, put_and_take, put_many, settle, status, taken
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, QueueRecord, Status
 
 
@@ -59,6 +59,31 @@ async def test_a_job_that_is_due_counts_as_ready(store: Store, clock: FakeClock)
     found = await queue(store)
     assert (found.ready, found.delayed) == (1, 0)
     assert found.oldest_ready_seconds == pytest.approx(5, abs=0.01)
+
+
+@pytest.mark.parametrize("limit_key", [None, "api"])
+async def test_the_oldest_ready_job_is_the_one_that_waits_longest(
+    store: Store, clock: FakeClock, limit_key: str | None
+) -> None:
+    first = await put_and_take(store, limit_key=limit_key)
+    await put(store, limit_key=limit_key, delay_seconds=20)
+    clock.advance(10)
+    await put(store, limit_key=limit_key)
+    clock.advance(840)
+    await settle(store, first, Outcome.RETRY)
+    assert (await queue(store)).oldest_ready_seconds == pytest.approx(840, abs=0.01)
+    clock.advance(1)
+    assert len(await taken(store, limit=1)) == 1, "the job that was retried, which keeps its place"
+    assert (await queue(store)).oldest_ready_seconds == pytest.approx(841, abs=0.01)
+
+
+async def test_the_longest_wait_is_that_of_a_retried_job_too(store: Store, clock: FakeClock) -> None:
+    retried = await put_and_take(store, priority=5)
+    await settle(store, retried, Outcome.RETRY)
+    clock.advance(300)
+    for priority in (1, 9):
+        await put(store, priority=priority)
+    assert (await queue(store)).oldest_ready_seconds == pytest.approx(300, abs=0.01)
 
 
 async def test_nothing_is_claimed_from_a_paused_queue(store: Store) -> None:

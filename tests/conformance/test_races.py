@@ -1,4 +1,4 @@
-"""Races: two processes at once, and still one answer."""
+"""Races: concurrent processes get one consistent answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from conformance.builders import (
     status,
     taken,
     while_active,
+    window,
     worker,
 )
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7, uuid7s
 from rowlock.storage.access import RequestState
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import (
     CancelResult,
     JobFilter,
@@ -275,7 +276,7 @@ async def test_a_call_that_was_cancelled_leaves_the_store_usable(store: Store) -
 
 
 async def begun_at_once(*stores: Store) -> Counter[RequestState]:
-    """Eight who ask the same under one key, each with a job id of its own: all are told of one job."""
+    """Begin one request eight times at once, each with another job id. All get the same job; returns their states."""
     answers = await asyncio.gather(
         *(
             stores[n % len(stores)].begin_request("k", "f", job_id, keep_seconds=3_600, stale_seconds=60)
@@ -289,7 +290,7 @@ async def begun_at_once(*stores: Store) -> Counter[RequestState]:
 async def test_one_request_begun_eight_times_at_once_is_new_once(store: Store, other: Store, clock: FakeClock) -> None:
     for _ in range(ROUNDS):
         assert await begun_at_once(store, other) == {RequestState.NEW: 1, RequestState.RUNNING: 7}
-        clock.advance(3_600)  # it has expired
+        clock.advance(3_600)  # expired
 
 
 async def test_one_request_broken_off_is_taken_over_by_one_of_eight(
@@ -307,3 +308,20 @@ async def test_an_end_and_eight_who_ask_agree_about_who_came_first(store: Store,
     counts, _ = await asyncio.gather(begun_at_once(store, other), ending)
     assert counts.keys() <= {RequestState.RUNNING, RequestState.DONE}
     assert await begun_at_once(store, other) == {RequestState.DONE: 8}
+
+
+async def test_a_prune_leaves_a_key_that_an_open_transaction_has_retaken(
+    store: Store, other: Store, clock: FakeClock
+) -> None:
+    first = await put_and_end(store, unique=window(60))
+    clock.advance(61)
+    async with store.transaction() as transaction:
+        (receipt,) = await transaction.enqueue([new_job(unique=window(60))])
+        pruning = asyncio.create_task(other.prune({}, 100))
+        await asyncio.wait({pruning}, timeout=0.5)  # it ends at once, or waits for the transaction
+    await pruning
+    assert receipt.created
+    assert receipt.job_id != first
+    with pytest.raises(DuplicateJob) as refusal:
+        await put(store, unique=window(60))
+    assert refusal.value.existing_job_id == receipt.job_id

@@ -1,11 +1,11 @@
-"""Reading: a transaction that only looks, and is in nobody's way."""
+"""Reading: a read-only transaction that blocks no other."""
 
 from __future__ import annotations
 
 import pytest
 
 from conformance.stores import Rig
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ async def test_it_writes_nothing(rig: Rig, store: Store) -> None:
     with pytest.raises(Exception, match=r"only looks|read-only transaction"):
         async with store.reading() as looking:
             await rig.write_ledger(looking, "smuggled")
-    async with store.transaction() as transaction:  # and the next one does, on the same connection
+    async with store.transaction() as transaction:  # the next transaction on the same connection can write
         assert await rig.read_ledger(transaction) == []
         await rig.write_ledger(transaction, "kept")
     async with store.reading() as looking:

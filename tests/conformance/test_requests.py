@@ -1,4 +1,4 @@
-"""Requests: what was asked under a key is done once, and answered alike."""
+"""Requests: a request with an idempotency key runs once and always gets the same answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.stores import Rig
 from rowlock.clock import FakeClock, StoreClock
 from rowlock.ids import uuid7
 from rowlock.storage.access import NewToken, RequestAnswer, RequestState, Role
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 KEY, SAME, ANOTHER = "token/abc", "fingerprint", "another"
 KEEP_SECONDS, STALE_SECONDS = 86_400.0, 60.0
@@ -168,7 +168,7 @@ async def test_the_stores_own_time_names_a_try_exactly(rig: Rig, store: Store) -
 
 
 async def test_the_first_answer_stands(store: Store) -> None:
-    """Whoever was too slow must not change what others were told."""
+    """A late process must not change the answer that others got."""
     begun_at = (await begin(store)).begun_at
     await store.end_request(KEY, begun_at, 201, BODY)
     await store.end_request(KEY, begun_at, 500, "{}")
@@ -194,7 +194,7 @@ async def test_until_its_time_is_over_an_answer_is_kept(store: Store, clock: Fak
 
 
 async def test_a_request_taken_over_late_is_kept_as_long_as_any(store: Store, clock: FakeClock) -> None:
-    """Else it would be new to the next while it is still being done."""
+    """Otherwise the next caller would start it again while it still runs."""
     await begin(store)
     clock.advance(KEEP_SECONDS - 1)
     assert (await begin(store)).state is RequestState.BROKEN_OFF

@@ -1,4 +1,4 @@
-"""Rescue: jobs whose lease ran out are taken back, and no others."""
+"""Rescue: takes back jobs with an expired lease, and no others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from conformance.builders import (
     worker,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Rescued, Status
 
 LATE = VISIBILITY_SECONDS + 1

@@ -1,4 +1,4 @@
-"""Retry and discard: what an operator does with the dead-letter queue."""
+"""Retry and discard dead letters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from conformance.builders import (
 )
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
-from rowlock.storage.records import JobFilter, JobId, Outcome, Status
+from rowlock.storage.contract import Store
+from rowlock.storage.records import LEASES_PER_RETRY, JobFilter, JobId, Outcome, Status
 
 DEAD = [Outcome.FAILED, Outcome.CANCELLED, Outcome.FATAL]
 
 
 async def one_of_each(store: Store) -> dict[str, JobId]:
-    """A job of every status, each in a queue of its own."""
+    """Create a job of every status, each in its own queue."""
     return {
         "failed": await put_and_end(store, Outcome.FAILED, queue="1"),
         "cancelled": await put_and_end(store, Outcome.CANCELLED, queue="2"),
@@ -47,10 +47,10 @@ async def test_a_retried_job_is_available_with_its_attempts_counted_anew(
     answer = await store.retry(EVERYTHING, 10)
     assert (answer.retried, answer.conflicts) == ([claimed.id], [])
     found = await record(store, claimed.id)
-    assert (found.status, found.attempts, found.deaths, found.lease) == (Status.QUEUED, 0, 0, 2)
+    assert (found.status, found.attempts, found.deaths, found.lease) == (Status.QUEUED, 0, 0, LEASES_PER_RETRY)
     assert (found.finished_at, found.result) == (None, None)
     again = await take(store)
-    assert (again.attempt, again.deaths, again.lease) == (1, 0, 3)
+    assert (again.attempt, again.deaths, again.lease) == (1, 0, LEASES_PER_RETRY + 1)
 
 
 async def test_only_failed_and_cancelled_jobs_are_retried(store: Store) -> None:
@@ -163,11 +163,28 @@ async def test_a_retried_job_keeps_what_it_was_given(store: Store, clock: FakeCl
 
 async def test_a_retried_job_may_fail_and_be_retried_again(store: Store) -> None:
     job_id = await put_and_end(store, Outcome.FAILED)
-    for lease in (2, 3, 4):
+    for retries in (1, 2, 3):
         assert (await store.retry(EVERYTHING, 1)).retried == [job_id]
         claimed = await take(store)
-        assert (claimed.attempt, claimed.lease) == (1, lease)
+        assert (claimed.attempt, claimed.lease) == (1, retries * LEASES_PER_RETRY + 1)
         await settle(store, claimed, Outcome.FAILED)
+
+
+async def test_the_releases_of_a_job_are_counted_anew_by_a_retry(store: Store) -> None:
+    claimed = await put_and_take(store, max_attempts=2)
+    for releases in (0, 1, 2):
+        assert claimed.releases == releases
+        await settle(store, claimed, Outcome.RELEASE)
+        claimed = await take(store)
+    await settle(store, claimed, Outcome.RETRY)
+    claimed = await take(store)
+    assert (claimed.attempt, claimed.releases) == (2, 3)
+    await settle(store, claimed, Outcome.FAILED)
+    await store.retry(EVERYTHING, 1)
+    for releases in (0, 1):
+        claimed = await take(store)
+        assert (claimed.attempt, claimed.releases) == (1, releases)
+        await settle(store, claimed, Outcome.RELEASE)
 
 
 async def test_a_job_that_was_cancelled_before_it_ran_can_be_retried(store: Store, clock: FakeClock) -> None:

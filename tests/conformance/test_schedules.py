@@ -1,4 +1,4 @@
-"""Schedules: one tick, one job, however many machines; and every run is on record."""
+"""Schedules: one job per tick on any number of machines, and a record of every run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from conformance.builders import (
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob, SchemaMissing, StoreError
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, JobId, KeepPolicy, NewJob, OnConflict, Outcome, Receipt, Status
 from rowlock.storage.reliability import RunRecord, RunStatus, ScheduleRecord, Tick
 
@@ -42,13 +42,13 @@ ENDS = [
 
 @pytest.fixture(autouse=True)
 async def nightly(store: Store, clock: FakeClock) -> None:
-    """The schedule that most tests are about, its first tick due."""
+    """Declare the schedule of most tests, with its first tick due."""
     await store.declare_schedules([("nightly", "every hour", ONE)])
     clock.advance(hours=1)
 
 
 def tick(at: datetime = ONE, job: NewJob | None = None, name: str = "nightly") -> Tick:
-    """A tick in its turn."""
+    """Return the tick of this time."""
     return Tick(name, at, at, at + HOUR, job or new_job())
 
 
@@ -61,7 +61,7 @@ def out_of_turn(at: datetime, job: NewJob | None = None) -> Tick:
 
 
 async def fire(store: Store, one: Tick) -> JobId:
-    """Fire a tick that nobody has fired."""
+    """Fire a tick; fails if it has fired before."""
     receipt = await store.fire(one)
     assert receipt is not None
     return receipt.job_id
@@ -122,6 +122,21 @@ async def test_four_who_declare_at_once_agree(store: Store, other: Store) -> Non
         )
     )
     assert [one.name for one in await store.schedules()] == ["nightly", *names]
+
+
+async def test_a_schedule_moves_to_another_tick_once(store: Store, other: Store) -> None:
+    done = await asyncio.gather(*((store, other)[n % 2].move_schedule("nightly", ONE, TWO) for n in range(4)))
+    assert sorted(done) == [False, False, False, True]
+    assert await schedule(store) == ScheduleRecord("nightly", "every hour", TWO, None, None)
+    assert await store.fire(tick(ONE)) is None
+    assert await store.fire(tick(TWO)) is not None
+
+
+async def test_a_paused_or_unknown_schedule_does_not_move(store: Store) -> None:
+    await store.pause_schedule("nightly")
+    assert not await store.move_schedule("nightly", ONE, TWO)
+    assert not await store.move_schedule("unknown", ONE, TWO)
+    assert (await schedule(store)).next_at == ONE
 
 
 # -- firing ------------------------------------------------------------------------------------------
@@ -261,7 +276,7 @@ async def test_a_tick_whose_job_is_refused_has_not_fired(store: Store) -> None:
 
 
 async def test_a_tick_whose_jobs_id_is_taken_is_an_error_and_has_not_fired(store: Store) -> None:
-    """Not an answer: None would say that the tick has run."""
+    """An error, since None would mean that the tick has already fired."""
     job_id = await put(store)
     for made in (tick(job=new_job(id=job_id)), out_of_turn(TWO, new_job(id=job_id))):
         with pytest.raises(StoreError):

@@ -1,4 +1,4 @@
-"""Settle: how an attempt ended, recorded together with what becomes of the job."""
+"""Settle: records how an attempt ended together with the job's next state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conformance.builders import (
     taken,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Status
 
 FINAL = [

@@ -1,4 +1,4 @@
-"""Subjects: one holder at a time, and marks that never go back."""
+"""Subjects: one holder at a time, and marks that never decrease."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import pytest
 
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 OLD, MIDDLE, NEW = sorted(uuid7s(3))
 
 
 async def held(store: Store, holder: str, *keys: str, seconds: float = 60) -> list[str]:
-    """What the holder gets of these."""
+    """Hold these subjects. Returns those that the holder gets."""
     return sorted(await store.hold_subjects("contact", keys, holder, seconds))
 
 
 async def marks(store: Store, key: str, holder: str = "reader") -> dict[str, str]:
-    """The marks on a subject that nobody holds."""
+    """Return the marks on a subject that is not held."""
     found = await store.hold_subjects("contact", [key], holder, 60)
     await store.free_subjects("contact", holder, [key])
     return found[key]
@@ -175,7 +175,7 @@ async def test_subjects_that_nobody_touched_for_long_are_pruned(store: Store, cl
         await held(store, "ann", key)
         await store.mark_subjects("contact", "ann", {key: {"tier": NEW}})
     clock.advance(days=20)
-    await marks(store, "c")  # it was touched
+    await marks(store, "c")  # counts as a use
     clock.advance(days=20)
     assert await store.prune_calls(50, 10) == 0
     assert await store.prune_calls(30, 1) == 1

@@ -1,4 +1,4 @@
-"""Tokens: who may use the HTTP API, until when, and who has."""
+"""Tokens of the HTTP API: role, expiry and last use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rowlock.clock import FakeClock
 from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.storage.access import NewToken, Role, TokenRecord
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 ODD_IDS = ["nobody", "", "' OR 1=1 --", "日本", "\x00", "\udcff", "a" * 5_000, "0" * 36]
 

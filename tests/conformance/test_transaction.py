@@ -1,4 +1,4 @@
-"""Transaction: a handler's own writes and the end of its job, together or not at all."""
+"""Transaction: a handler's own writes and its job's settlement commit together or not at all."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from conformance.stores import Rig
 from rowlock.clock import FakeClock
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import OnConflict, Outcome, Progress, Receipt, Settlement, Status
 
 REPORT_SECONDS = 0.3
 
 
 class Interrupted(Exception):
-    """Stands for whatever a handler may raise."""
+    """Any exception of a handler."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ async def test_what_a_job_reports_meanwhile_does_not_undo_it(rig: Rig, store: St
     async with store.transaction() as transaction:
         await rig.write_ledger(transaction, "paid")
         report = asyncio.create_task(other.progress(ANN, [Progress(claimed.id, claimed.lease, 50, "half")]))
-        await asyncio.wait({report}, timeout=REPORT_SECONDS)  # where one writer waits for another, it comes after it
+        await asyncio.wait({report}, timeout=REPORT_SECONDS)  # if writers wait for each other, it follows later
         assert await transaction.settle(ANN, end(claimed)) is True
     await report
     assert await status(store, claimed.id) == Status.SUCCEEDED

@@ -1,24 +1,42 @@
-"""Wake and listen: hints, so that an idle worker need not poll."""
+"""Wake and listen: hints that wake an idle worker before its next poll."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from conformance.builders import ANN, EVERYTHING, put, put_and_end, put_and_take, put_many, taken
-from rowlock.storage.base import Store
+from conformance.builders import (
+    ANN,
+    EVERYTHING,
+    VISIBILITY_SECONDS,
+    new_job,
+    put,
+    put_and_end,
+    put_and_take,
+    put_many,
+    taken,
+)
+from conformance.import_builders import in_status, new_import
+from conformance.stores import Rig
+from rowlock.clock import FakeClock
+from rowlock.storage.contract import Store
+from rowlock.storage.imports import ImportStatus
 from rowlock.storage.records import Outcome
+from rowlock.storage.reliability import Tick
 
 Hint = tuple[str, str]
+Act = Awaitable[Any]
 ANY = "*"  # any queue may have work
 SECONDS = 10
 
 
 class Ear:
-    """Collects hints, and waits for one."""
+    """Collects hints, and waits for a given one."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Hint] = asyncio.Queue()
@@ -34,7 +52,7 @@ class Ear:
 
 @asynccontextmanager
 async def listening(store: Store) -> AsyncIterator[Ear]:
-    """A task that listens, from its first hint on."""
+    """Listen in a task; starts the block after the first hint."""
     ear = Ear()
     task = asyncio.create_task(store.listen(ear))
     try:
@@ -77,10 +95,69 @@ async def test_a_wake_is_heard_though_there_is_no_new_job(store: Store, other: S
         await ear.wait_for(("queue", "mail"), ("queue", ANY))
 
 
-async def test_a_retried_job_is_heard(store: Store, other: Store) -> None:
+# Actions that make a job available while other workers are idle until their next poll.
+
+
+async def _resume(store: Store, clock: FakeClock) -> Act:
+    await store.pause("default")
+    await put(store)
+    return store.resume("default")
+
+
+async def _run_now(store: Store, clock: FakeClock) -> Act:
+    return store.run_now(await put(store, delay_seconds=3600))
+
+
+async def _retry(store: Store, clock: FakeClock) -> Act:
     await put_and_end(store, Outcome.FAILED)
+    return store.retry(EVERYTHING, 1)
+
+
+async def _rescue(store: Store, clock: FakeClock) -> Act:
+    await put_and_take(store)
+    clock.advance(VISIBILITY_SECONDS + 1)
+    return store.rescue(10, {}, str)
+
+
+async def _fire(store: Store, clock: FakeClock) -> Act:
+    now = clock.now()
+    await store.declare_schedules([("nightly", "every hour", now)])
+    return store.fire(Tick("nightly", now, now, now + timedelta(hours=1), new_job()))
+
+
+async def _commit(store: Store, clock: FakeClock) -> Act:
+    async def commit() -> None:
+        async with store.transaction() as transaction:
+            await transaction.enqueue([new_job()])
+
+    return commit()
+
+
+async def _add_import(store: Store, clock: FakeClock) -> Act:
+    new = new_import()
+    return store.add_import(new, new_job(id=new.id))
+
+
+async def _resume_import(store: Store, clock: FakeClock) -> Act:
+    import_id = await in_status(store, ImportStatus.FAILED)
+    return store.resume_import(import_id, {index: new_job() for index in (0, 1)})
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [_resume, _run_now, _retry, _rescue, _fire, _commit, _add_import, _resume_import],
+    ids=lambda f: f.__name__[1:],
+)
+async def test_what_makes_a_job_available_is_heard(
+    rig: Rig, store: Store, other: Store, clock: FakeClock, prepare: Callable[[Store, FakeClock], Awaitable[Act]]
+) -> None:
+    before = await rig.another(clock)
+    act = await prepare(before, clock)
     async with listening(other) as ear:
-        await store.retry(EVERYTHING, 1)
+        # A barrier, so that earlier hints are not mistaken for the expected one.
+        await store.wake("barrier")
+        await ear.wait_for(("queue", "barrier"))
+        await act
         await ear.wait_for(("queue", "default"), ("queue", ANY))
 
 

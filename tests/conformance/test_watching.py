@@ -1,4 +1,4 @@
-"""How the work of some queues stands: for all, and for one company."""
+"""Counts and failures of some queues, for all companies and for one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from conformance.builders import (
     taken,
 )
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
 from rowlock.storage.calls import SyncCounts
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, Outcome, Status
 
 NOTHING = SyncCounts(0, 0, 0, 0, 0, None, None)
@@ -28,7 +28,7 @@ WHOSE = pytest.mark.parametrize("company_id", [None, COMPANY], ids=["all", "comp
 
 
 async def make_some(store: Store, clock: FakeClock, company_id: str | None) -> None:
-    """Some work of each kind."""
+    """Create some jobs in each state."""
     of = {"company_id": company_id, "limit_key": "sync"}
     for queue in ("sync", "sync.batch"):
         await put_and_fail(store, queue=queue, **of)
@@ -78,7 +78,7 @@ async def test_the_mean_is_that_of_jobs_that_succeeded(store: Store, clock: Fake
     clock.advance(hours=25)
     await settle(store, await put_and_take(store, company_id=COMPANY), seconds=70.0)
     for seconds, outcome in ((1.0, Outcome.SUCCEEDED), (3.0, Outcome.SUCCEEDED), (5.0, None), (9.0, Outcome.CANCELLED)):
-        if outcome is None:  # so far, all have succeeded
+        if outcome is None:  # all jobs so far have succeeded
             for company_id in (None, COMPANY):
                 assert (await store.sync_counts(["sync"], company_id)).mean_ms == pytest.approx(2_000)
         outcome = outcome or Outcome.FAILED

@@ -1,11 +1,11 @@
-"""Beat, retire, workers: who is there, and which leases they hold."""
+"""beat, retire, workers: the live workers and the leases that they hold."""
 
 from __future__ import annotations
 
 from conformance.builders import ANN, BEN, CAT, near, put, put_and_take, put_many, record, settle, worker
 from rowlock.clock import FakeClock
 from rowlock.ids import uuid7s
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Worker
 
 
@@ -19,6 +19,14 @@ async def test_a_beating_worker_becomes_known(store: Store, clock: FakeClock) ->
     assert (found.id, found.name, found.queues) == (ANN, "host-1:4711", ("mail", "日本"))
     assert near(found.started_at, clock.now())
     assert near(found.seen_at, clock.now())
+
+
+async def test_what_a_worker_has_handlers_for_is_recorded_and_stays(store: Store) -> None:
+    types = ("mail.send", "日本", "a b")
+    await store.beat([Worker(ANN, "host-1:4711", ("mail",)), Worker(BEN, "host-1:4712", ("mail",), ("first",))])
+    await store.beat([Worker(ANN, "host-1:4711", ("mail",), types)])
+    await store.beat([Worker(ANN, "host-1:4711", ("mail",)), Worker(BEN, "host-1:4712", ("mail",))])
+    assert {found.id: found.types for found in await store.workers()} == {ANN: types, BEN: ("first",)}
 
 
 async def test_a_beat_moves_when_a_worker_was_seen_and_not_when_it_started(store: Store, clock: FakeClock) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rowlock.app import Rowlock
+from rowlock.http.asgi import Api
+from rowlock.http.openapi import describe
+from rowlock.http.problem import PROBLEMS
 from rowlock.settings import load
-from rowlock.web.asgi import Api
-from rowlock.web.openapi import describe
-from rowlock.web.problem import PROBLEMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
@@ -19,17 +19,17 @@ INTRODUCTION = Path(__file__).with_name("http_introduction.md").read_text()
 
 _ALWAYS = ("Idempotency-Key", "If-None-Match")  # the introduction has them
 _JOBS = {
-    "JobTold": "a [job](#a-job)",
-    "EnqueuedTold": "a [job](#a-job) and `created`",
-    "ImportTold": "an [import](#an-import)",
-    "ImportWholeTold": "an [import](#an-import) and its `chunks`",
+    "JobSchema": "a [job](#a-job)",
+    "EnqueuedSchema": "a [job](#a-job) and `created`",
+    "ImportSchema": "an [import](#an-import)",
+    "ImportWholeSchema": "an [import](#an-import) and its `chunks`",
 }
 
 
 def page() -> str:
     schema = describe(Api(Rowlock(settings=load(database_url="sqlite:///unused.db"))).routes)
-    job = _fields({"$ref": "#/components/schemas/JobTold"}, schema, "field")
-    found = _fields({"$ref": "#/components/schemas/ImportTold"}, schema, "field")
+    job = _fields({"$ref": "#/components/schemas/JobSchema"}, schema, "field")
+    found = _fields({"$ref": "#/components/schemas/ImportSchema"}, schema, "field")
     parts = [INTRODUCTION, f"## A job\n\n{job}\n", f"## An import\n\n{found}\n", "## Routes\n"]
     tags: dict[str, list[str]] = {}
     for path, operations in schema["paths"].items():

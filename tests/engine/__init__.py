@@ -1,1 +1,1 @@
-"""The engine, everything above the store, on every store."""
+"""Tests of the engine (everything above the store), run on every store."""

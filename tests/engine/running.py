@@ -1,4 +1,4 @@
-"""Short ways to run a worker in a test and to wait for what it does, never for long."""
+"""Helpers that run a worker in a test and wait, with a time limit, for what it does."""
 
 from __future__ import annotations
 
@@ -11,34 +11,39 @@ from typing import Any, TypeVar
 
 from engine.watched import ALWAYS, WatchedStore
 from rowlock import FakeClock, JobRecord, Rowlock, Status
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Claimed
 
 T = TypeVar("T")
 
-SECONDS = 10.0
-"""Longer than anything here takes, on a busy machine; then the test fails instead of hanging."""
+SECONDS = 60.0
+"""Longer than anything here takes on a busy machine; after that the test fails instead of hanging."""
 
 
 async def soon(waiting: Awaitable[T], seconds: float = SECONDS) -> T:
-    """Wait for it, but not for ever."""
+    """Await `waiting`, with a time limit."""
     async with asyncio.timeout(seconds):
         return await waiting
 
 
+async def turns() -> None:
+    """Let the event loop run everything that does not wait for I/O or time."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def drain(app: Rowlock, *queues: str) -> None:
-    """Work until nothing is ready."""
+    """Run a worker until no job is ready."""
     if isinstance(app.store, WatchedStore):
-        app.store.deaf = True  # draining needs no hints, and the connection for them takes longer than all the rest
+        app.store.deaf = True  # draining needs no hints, and their connection takes longer to open than all the rest
     await soon(app.work(*queues, drain=True))
 
 
 async def take_over(app: Rowlock, store: Store, clock: FakeClock, owner: str) -> Claimed:
-    """Another worker gets the job that this one runs, as when its machine stood still for a while."""
+    """Let another worker claim the job that this one runs, as after a pause of its machine."""
     app.store.refuse("beat", ALWAYS)
     with app.store.stalled("claim"), app.store.stalled("rescue"):
-        while +app.store.under_way:  # nothing that the worker began before
-            await asyncio.sleep(0.001)
+        await soon(app.store.quiet())  # let calls end that the worker has already begun
         clock.advance(31)
         await store.rescue(10, {}, str)
         (claimed,) = await store.claim("default", owner, 1)
@@ -47,7 +52,7 @@ async def take_over(app: Rowlock, store: Store, clock: FakeClock, owner: str) ->
 
 @asynccontextmanager
 async def working(app: Rowlock, *queues: str) -> AsyncIterator[asyncio.Event]:
-    """A worker that runs until the end of the block, or until the event that it gives is set."""
+    """Run a worker until the end of the block, or until the yielded event is set."""
     app.store.deaf = False
     stop = asyncio.Event()
     worker = asyncio.create_task(app.work(*queues, stop=stop))
@@ -59,7 +64,7 @@ async def working(app: Rowlock, *queues: str) -> AsyncIterator[asyncio.Event]:
 
 
 async def done(app: Rowlock, job_id: str) -> JobRecord:
-    """The record of a job, run by draining."""
+    """Drain the queue and return the record of a job."""
     await drain(app)
     return await record(app, job_id)
 
@@ -71,13 +76,13 @@ async def record(app: Rowlock, job_id: str) -> JobRecord:
 
 
 def waits(after: JobRecord, clock: FakeClock) -> float:
-    """In how many seconds a job is available again."""
+    """Return the seconds until a job is available again."""
     assert after.status is Status.QUEUED
     return round((after.available_at - clock.now()).total_seconds(), 3)
 
 
 class Log:
-    """What was logged, as JSON lines."""
+    """The log, parsed from JSON lines."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()

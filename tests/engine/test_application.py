@@ -1,4 +1,4 @@
-"""An application: declared, opened, asked and closed."""
+"""An application: declare, open, query and close."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rowlock import (
     UnknownJobType,
 )
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 async def test_a_fresh_application_opens_its_store_by_itself(rig: Rig, store: Store) -> None:
@@ -38,18 +38,21 @@ async def test_a_fresh_application_opens_its_store_by_itself(rig: Rig, store: St
         assert (await done(app, first.job_id)).status is Status.SUCCEEDED
 
 
+@pytest.mark.every_store
 async def test_a_fresh_application_migrates_an_empty_database(rig: Rig) -> None:
     async with Rowlock(await rig.new_place()) as app:
         assert await app.migrate() != []
         assert await app.migrate() == []
 
 
+@pytest.mark.every_store
 async def test_a_worker_on_an_empty_database_says_what_to_do(rig: Rig) -> None:
     async with Rowlock(await rig.new_place()) as app:
         with pytest.raises(SchemaMissing, match="rowlock migrate"):
             await drain(app)
 
 
+@pytest.mark.every_store
 async def test_a_closed_application_can_be_used_again(app: Rowlock, rig: Rig) -> None:
     @app.job("greet")
     async def greet(job: Job) -> None: ...

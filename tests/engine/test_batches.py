@@ -1,4 +1,4 @@
-"""Batch handlers: up to N jobs in one call, each settled on its own."""
+"""Batch handlers: up to N jobs in one call, each settled separately."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from conformance.builders import BEN
 from engine.conftest import MakeApp
-from engine.running import Log, drain, record, soon, working
+from engine.running import SECONDS, Log, drain, record, soon, working
 from engine.watched import ALWAYS
 from rowlock import Backoff, FakeClock, Job, Permanent, RateLimited, Retry, Rowlock, SettingsError, Snooze, Status
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 async def test_a_call_gets_up_to_n_jobs_in_order(make_app: MakeApp) -> None:
@@ -123,6 +123,7 @@ async def test_a_batch_has_one_type_only_and_order_is_kept(make_app: MakeApp) ->
     assert order == list(range(12))
 
 
+@pytest.mark.every_store
 async def test_a_job_of_a_batch_may_complete_itself_in_a_transaction(app: Rowlock, log: Log) -> None:
     @app.job("a", batch=10)
     async def a(jobs: list[Job]) -> None:
@@ -158,6 +159,7 @@ async def test_cancelling_one_job_of_a_batch_does_not_cancel_the_others(app: Row
     assert [job.attempts for job in after] == [1, 1, 1], "it was not their fault"
 
 
+@pytest.mark.every_store
 async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
     make_app: MakeApp, store: Store, clock: FakeClock
 ) -> None:
@@ -178,15 +180,14 @@ async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
         assert len(calls[0]) == 2
         app.store.refuse("beat", ALWAYS)
         with app.store.stalled("claim"), app.store.stalled("rescue"):
-            while +app.store.under_way:
-                await asyncio.sleep(0.001)
+            await soon(app.store.quiet())
             clock.advance(2)
             assert len(await store.rescue(10, {}, str)) == 1
             await store.claim("default", BEN, 1)
         settled = app.store.next("settle")
         app.store.mend("beat")
         await soon(settled)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while (await record(app, long.job_id)).status is not Status.SUCCEEDED:
                 await app.store.next("beat")
     lost = await record(app, short[0].job_id)

@@ -1,4 +1,4 @@
-"""How many jobs run at once: as many as was asked for, and never one more."""
+"""Concurrency: exactly as many jobs run at once as configured."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from engine.conftest import MakeApp
-from engine.running import SECONDS, drain, record, soon, working
+from engine.running import SECONDS, drain, record, soon, turns, working
 from rowlock import Job, Rowlock, Status
 
 
 class Gauge:
-    """Counts who is inside, and lets them out when as many have come as can."""
+    """Counts the handlers inside, and lets them out when the expected number has arrived."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
@@ -34,11 +34,9 @@ class Gauge:
             self._inside -= 1
 
     async def stay(self) -> None:
-        """Inside until all the others have come too, and some turns of the loop more."""
+        """Stay inside until all others have arrived, and for some more turns of the event loop."""
         self.enter()
-        async with asyncio.timeout(SECONDS):
-            while not self._full.is_set():
-                await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(self._full.wait, SECONDS)
         for _ in range(20):
             await asyncio.sleep(0)
         self.leave()
@@ -139,6 +137,7 @@ async def test_a_worker_takes_only_from_the_queues_that_it_was_given(app: Rowloc
     assert (await record(app, there.job_id)).status is Status.QUEUED
 
 
+@pytest.mark.every_store
 async def test_two_workers_share_a_queue_and_no_job_runs_twice(make_app: MakeApp) -> None:
     ran: dict[str, list[str]] = {"one": [], "two": []}
     both = asyncio.Barrier(2)
@@ -149,7 +148,7 @@ async def test_two_workers_share_a_queue_and_no_job_runs_twice(make_app: MakeApp
         async def a(job: Job) -> None:
             ran[name].append(job.id)
             if len(ran[name]) == 1:
-                await soon(both.wait())  # the first of each worker: both are at work
+                await soon(both.wait())  # the first job of each worker: both work
 
     for name, app in workers.items():
         declare(name, app)
@@ -158,7 +157,10 @@ async def test_two_workers_share_a_queue_and_no_job_runs_twice(make_app: MakeApp
     assert sorted(ran["one"] + ran["two"]) == sorted(receipt.job_id for receipt in receipts)
 
 
-async def test_a_job_claimed_behind_a_slow_one_is_given_back_for_others(make_app: MakeApp) -> None:
+async def test_a_job_claimed_behind_a_slow_one_is_given_back_for_others(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.jobs.worker.prefetch._STALE_SECONDS", 3_600)
     busy, idle = await make_app(concurrency=1), await make_app(concurrency=1)
     entered, release, elsewhere = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -175,13 +177,15 @@ async def test_a_job_claimed_behind_a_slow_one_is_given_back_for_others(make_app
     async with working(busy):
         await soon(entered.wait())
         assert (await record(busy, receipts[1].job_id)).status is Status.PROCESSING, "it was claimed ahead"
+        monkeypatch.setattr("rowlock.jobs.worker.prefetch._STALE_SECONDS", 0.1)
         async with working(idle):
-            await soon(elsewhere.wait(), 4)
+            await soon(elsewhere.wait())
         release.set()
     after = await record(busy, receipts[1].job_id)
     assert (after.status, after.attempts, after.lease) == (Status.SUCCEEDED, 1, 2)
 
 
+@pytest.mark.every_store
 async def test_a_worker_claims_no_more_while_the_store_is_behind_with_what_it_has_done(make_app: MakeApp) -> None:
     app = await make_app(concurrency=2, buffer_max=20)
     ran: list[str] = []
@@ -193,10 +197,12 @@ async def test_a_worker_claims_no_more_while_the_store_is_behind_with_what_it_ha
     receipts = await app.enqueue_many([("a", {})] * 500)
     with app.store.stalled("settle"):
         draining = asyncio.create_task(drain(app))
-        seen = -1
-        while len(ran) != seen or not seen:  # until it comes to rest
-            seen = len(ran)
-            await asyncio.sleep(0.3)
-        assert seen < 100, "no more than was claimed ahead, twice"
+        await soon(app.store.next("settle stalled"))
+        claims = 0
+        while claims < app.store.calls["claim"]:  # until no more claims are made
+            claims = app.store.calls["claim"]
+            await soon(app.store.quiet())
+            await turns()
+        assert 0 < len(ran) < 100, "no more than was claimed ahead, twice"
     await draining
     assert sorted(ran) == sorted(receipt.job_id for receipt in receipts)

@@ -16,7 +16,8 @@ from conformance.stores import Rig
 from engine.conftest import MakeApp
 from engine.running import SECONDS, done, drain, record, soon, working
 from rowlock import Backoff, Job, Rowlock, Status
-from rowlock.storage.base import Store
+from rowlock.jobs.worker.runner import Runner
+from rowlock.storage.contract import Store
 
 DEADLINE = 0.05
 
@@ -42,7 +43,7 @@ async def test_a_plain_handler_in_a_loop_is_stopped_in_its_thread(app: Rowlock) 
 
     @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
     def a(job: Job) -> None:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + SECONDS
         try:
             while time.monotonic() < give_up:
                 sum(range(100))
@@ -163,22 +164,22 @@ async def test_jobs_of_a_stopped_batch_each_fail_their_attempt(app: Rowlock) -> 
 async def test_a_stop_that_comes_too_late_for_its_handler_harms_no_thread(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The handler returns in the very moment in which it is to be stopped."""
+    """The handler returns at the very moment of the stop."""
     app = await make_app(concurrency=1)
     release = threading.Event()
 
     class Late:
-        """ctypes, with the handler's end between the look at its thread and the exception for it."""
+        """ctypes, but the handler ends between the check of its thread and the exception sent to it."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(ctypes, name)
 
         def c_ulong(self, thread: int) -> Any:
             release.set()
-            time.sleep(0.1)  # as if the system had given the processor to the handler's thread
+            time.sleep(0.1)  # as if the system had switched to the handler's thread
             return ctypes.c_ulong(thread)
 
-    monkeypatch.setattr("rowlock.jobs.runner.ctypes", Late())
+    monkeypatch.setattr("rowlock.jobs.worker.runner.ctypes", Late())
 
     @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
     def a(job: Job) -> None:
@@ -197,25 +198,33 @@ async def test_a_stop_that_comes_too_late_for_its_handler_harms_no_thread(
         await soon(settled)
         for _ in range(3):
             await b.enqueue()
-            await soon(ran.acquire())  # the one thread is still there
+            await soon(ran.acquire())  # the only thread still works
 
 
-async def test_a_deadline_while_a_transaction_begins_leaves_none_behind(app: Rowlock, rig: Rig, store: Store) -> None:
-    begun, ended, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    real = app.store.inner.transaction
+@pytest.mark.every_store
+async def test_a_deadline_while_a_transaction_begins_leaves_none_behind(
+    app: Rowlock, rig: Rig, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, gate, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    real, stop = app.store.inner.transaction, Runner.stop
 
     @contextlib.asynccontextmanager
-    async def slow() -> AsyncIterator[Any]:
+    async def slow(*given: Any) -> AsyncIterator[Any]:
         try:
-            async with real() as transaction:
+            async with real(*given) as transaction:
                 begun.set()
                 await gate.wait()
                 yield transaction
         finally:
             ended.set()
 
+    def tell(runner: Runner, *reason: Any) -> None:
+        stop(runner, *reason)
+        stopped.set()
+
     vars(app.store)["transaction"] = slow
-    kept = []  # as whoever reports errors keeps the frames of an exception: no garbage collection may be relied on
+    monkeypatch.setattr(Runner, "stop", tell)
+    kept = []  # as error reporters keep an exception's frames: the test must not rely on garbage collection
 
     @app.job("a", deadline_seconds=DEADLINE, retry=Backoff(max_attempts=1))
     def a(job: Job) -> None:
@@ -227,7 +236,7 @@ async def test_a_deadline_while_a_transaction_begins_leaves_none_behind(app: Row
     async with working(app):
         settled = app.store.next("settle")
         await soon(begun.wait())
-        await asyncio.sleep(0.5)  # the deadline passes, and the watchdog has seen it
+        await soon(stopped.wait())  # the deadline has passed, and the watchdog has seen it
         gate.set()
         await soon(ended.wait())
         await soon(settled)

@@ -1,4 +1,4 @@
-"""Enqueueing: what is taken, in which order it runs, and what a refusal leaves behind: nothing."""
+"""Enqueue: accepted jobs, their order, and refusals, which leave nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rowlock import (
     StoreUnavailable,
     Unique,
 )
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 MEGABYTE = 1_048_576
 
@@ -37,6 +37,7 @@ async def test_many_are_recorded_all_or_none(open_app: Rowlock) -> None:
     assert await open_app.enqueue_many([]) == []
 
 
+@pytest.mark.every_store
 async def test_a_number_too_large_for_one_statement_is_still_all_or_none(make_app: MakeApp) -> None:
     app = await make_app(enqueue_max=10)
     app.job("a")(lambda job: None)
@@ -51,6 +52,7 @@ async def test_a_number_too_large_for_one_statement_is_still_all_or_none(make_ap
     assert await app.store.depth("default", 100) == 36
 
 
+@pytest.mark.every_store
 async def test_calls_that_come_together_share_a_commit(open_app: Rowlock) -> None:
     await open_app.enqueue("a")
     before = sum(open_app.store.calls.values())
@@ -60,6 +62,7 @@ async def test_calls_that_come_together_share_a_commit(open_app: Rowlock) -> Non
     assert await open_app.store.depth("default", 1_000) == 501
 
 
+@pytest.mark.every_store
 async def test_a_duplicate_among_them_does_not_harm_the_others(open_app: Rowlock) -> None:
     held = await open_app.enqueue("once", {"x": 0})
     outcomes = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""The record of failed attempts: written with the settlement, without secrets, resolved by a retry."""
+"""Failure records: written with the settlement, without secrets, resolved by a retry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.conftest import MakeApp
 from engine.running import drain
 from rowlock import Backoff, FakeClock, Job, JobNotFound, JobNotRetryable, Permanent, Retry, Rowlock, Snooze, Status
 from rowlock.jobs.payload import loads
@@ -15,7 +16,7 @@ CANARY = "hunter2-CANARY"
 
 
 async def all_failures(app: Rowlock, **where: Any) -> list[FailureRecord]:
-    """Oldest first."""
+    """Return all failures, oldest first."""
     return (await app.failures(limit=1_000, **where)).failures[::-1]
 
 
@@ -99,6 +100,18 @@ async def test_a_long_reason_and_a_deep_stack_are_cut(app: Rowlock) -> None:
     assert len(failure.stack_trace) <= 4_000
 
 
+async def test_a_long_reason_is_cut_together_with_what_is_appended(app: Rowlock) -> None:
+    @app.job("long", retry=Backoff(max_attempts=1))
+    async def long(job: Job) -> None:
+        raise ValueError("x" * 10_000)
+
+    await app.enqueue("long")
+    await drain(app)
+    (failure,) = await all_failures(app)
+    assert len(failure.failed_reason) == 2_000
+    assert failure.failed_reason.endswith("x (attempt 1 of 1, the last)")
+
+
 async def test_a_retry_by_failure_queues_the_job_and_resolves_all_its_failures(app: Rowlock, clock: FakeClock) -> None:
     broken = True
 
@@ -126,8 +139,9 @@ async def test_a_retry_by_failure_queues_the_job_and_resolves_all_its_failures(a
         await app.retry_failure("nobody")
 
 
+@pytest.mark.every_store
 async def test_a_settlement_whose_answer_was_lost_leaves_one_failure(app: Rowlock) -> None:
-    """It is one transaction: sent again, it finds that both are there."""
+    """A settlement is one transaction: when repeated, it finds the job settled and the failure recorded."""
 
     @app.job("fails")
     async def fails(job: Job) -> None:
@@ -155,3 +169,27 @@ async def test_failures_are_listed_by_company_and_name(app: Rowlock) -> None:
     found = await all_failures(app, company_id="acme", job_name="b")
     assert [(f.job_name, f.company_id) for f in found] == [("b", "acme")]
     assert len(await all_failures(app, final=True)) == 4
+
+
+@pytest.mark.every_store
+async def test_a_storm_costs_few_records_and_every_job_that_died_can_be_retried(make_app: MakeApp) -> None:
+    app = await make_app(failures_per_minute=5)
+
+    @app.job("call", retry=Backoff(max_attempts=3, base_seconds=0))
+    async def call(job: Job, number: int) -> None:
+        raise ConnectionError(f"no answer to request {number} within 3.{number} s")
+
+    await app.enqueue_many([("call", {"number": number}) for number in range(40)])
+    await drain(app)
+
+    found = await all_failures(app)
+    earlier, last = [f for f in found if not f.is_final_attempt], [f for f in found if f.is_final_attempt]
+    assert len(earlier) <= 5 + 2, "and a storm may begin in one minute and end in the next"
+    assert sum(f.occurrences for f in earlier) == 80
+    assert [f.occurrences for f in last] == [1] * 40
+    assert sum(a.failures for a in await app.store.activity(3600)) == 120
+
+    died = last[7]
+    assert await app.retry_failure(died.id) == died.job_id
+    resolved = [f.job_id for f in await all_failures(app, final=True) if f.resolved_at is not None]
+    assert resolved == [died.job_id]

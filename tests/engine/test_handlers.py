@@ -1,4 +1,4 @@
-"""What a handler gets, and what becomes of what it gives back."""
+"""Handlers: their arguments, and how their return values are recorded."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_the_idempotency_key_stays_and_the_lease_grows_over_attempts(app: 
         seen.append((job.idempotency_key, job.attempt, job.lease))
 
     receipt = await a.enqueue()
-    await app.store.claim("default", receipt.job_id, 1)  # some other worker, which dies
+    await app.store.claim("default", receipt.job_id, 1)  # another worker, which dies
     await app.store.retire(receipt.job_id)
     app.clock.advance(31)
     await drain(app)

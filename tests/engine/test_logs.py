@@ -1,8 +1,9 @@
-"""The log tells the life of every job: claimed, started, finished, retried, failed, rescued, released."""
+"""The log records the life of every job: claimed, started, finished, retried, failed, rescued, released."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from conformance.builders import BEN, put_and_take
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon, working
-from rowlock import FakeClock, Job, Permanent, Retry, Rowlock, Snooze
-from rowlock.storage.base import Store
+from rowlock import Backoff, FakeClock, Job, Permanent, Retry, Rowlock, Snooze
+from rowlock.observe import logs
+from rowlock.storage.contract import Store
 
 
 async def test_a_job_that_succeeds_is_claimed_started_and_succeeded_in_this_order(app: Rowlock, log: Log) -> None:
@@ -25,6 +27,7 @@ async def test_a_job_that_succeeds_is_claimed_started_and_succeeded_in_this_orde
     claimed, started, succeeded = life
     assert (claimed["queue"], claimed["count"]) == ("default", 1)
     assert started["queue"] == "default"
+    assert claimed["types"] == started["types"] == {"greet": 1}
     assert succeeded["types"] == {"greet": 1}
     assert len({line["worker"] for line in life}) == 1
     for line in life:
@@ -139,3 +142,59 @@ async def test_the_level_is_a_setting(app: Rowlock, level: str) -> None:
     await drain(app)
     assert log.of("job.retried") != []
     assert (log.of("job.claimed") != []) == (level == "debug")
+
+
+async def test_a_failed_attempt_is_logged_with_its_traceback_once_and_redacted(app: Rowlock, log: Log) -> None:
+    @app.job("a", retry=Backoff(max_attempts=2, base_seconds=0))
+    async def a(job: Job) -> None:
+        raise RuntimeError("password=c4n4ry-S3CRET")
+
+    await a.enqueue()
+    await drain(app)
+    (retried,), (failed,) = log.of("job.retried"), log.of("job.failed")
+    for line in (retried, failed):
+        assert line["exception"].startswith("Traceback (most recent call last):")
+        assert "RuntimeError: password=[REDACTED]" in line["exception"]
+    assert len([line for line in log.lines if "Traceback" in str(line)]) == 2
+    assert "c4n4ry" not in log.stream.getvalue()
+
+
+async def test_lines_of_the_standard_library_tell_which_job_they_are_about(app: Rowlock, log: Log) -> None:
+    mine = logging.getLogger("shop.mail")
+    logs.bridge()
+
+    @app.job("async")
+    async def asynchronous(job: Job) -> None:
+        await asyncio.sleep(0)
+        mine.info("sending to %s", "Ann")
+
+    @app.job("plain")
+    def plain(job: Job) -> None:
+        try:
+            raise OSError("token=c4n4ry-S3CRET")
+        except OSError:
+            mine.exception("not sent")
+
+    @app.job("many", batch=10)
+    async def many(jobs: list[Job]) -> None:
+        mine.warning("a batch")
+
+    ids = {handler.name: (await app.enqueue(handler.name)).job_id for handler in (asynchronous, plain, many)}
+    await drain(app)
+    mine.info("about no job")
+    lines = {line["event"]: line for line in log.lines if line.get("logger") == "shop.mail"}
+    assert [line["level"] for line in lines.values()].count("info") == 2
+    sent, not_sent, batch = lines["sending to Ann"], lines["not sent"], lines["a batch"]
+    assert (sent["job"], sent["type"], sent["level"]) == (ids["async"], "async", "info")
+    assert (not_sent["job"], not_sent["type"], not_sent["level"]) == (ids["plain"], "plain", "error")
+    assert "OSError: token=[REDACTED]" in not_sent["exception"]
+    assert (batch["jobs"], batch["type"], batch["level"]) == ([ids["many"]], "many", "warning")
+    assert "job" not in lines["about no job"]
+
+
+async def test_the_root_logger_of_a_users_own_process_is_left_alone(app: Rowlock) -> None:
+    before = (list(logging.getLogger().handlers), logging.getLogger().level)
+    app.job("a")(lambda job: None)
+    await app.enqueue("a")
+    await drain(app)
+    assert (list(logging.getLogger().handlers), logging.getLogger().level) == before

@@ -1,4 +1,4 @@
-"""Failures that no one expects: they end one attempt, with a reason, and never the worker."""
+"""Unusual failures: they end one attempt, with a reason, and never the worker."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ async def test_an_exception_that_ends_programs_ends_the_attempt_only(
 
 
 @pytest.mark.parametrize("message", ["x" * 100_000, "nul \x00 inside", "a lone \ud800 surrogate", ""])
+@pytest.mark.every_store
 async def test_any_message_can_be_recorded(app: Rowlock, message: str) -> None:
     @app.job("a")
     async def a(job: Job) -> None:

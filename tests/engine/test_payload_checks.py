@@ -1,4 +1,4 @@
-"""Payloads against signatures: refused when enqueued, dead at once when they come another way."""
+"""Payloads checked against signatures: refused by enqueue, failed at once if they arrive another way."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 
 from conformance.builders import put
 from engine.conftest import MakeApp
-from engine.running import done, drain, record
-from rowlock import BadPayload, Job, Rowlock, Status
-from rowlock.storage.base import Store
+from engine.running import Log, done, drain, record, waits
+from rowlock import BadPayload, FakeClock, Job, Rowlock, SettingsError, Status, UnknownJobType
+from rowlock.storage.contract import Store
 
 CANARY = "hunter2-canary"
 
@@ -80,12 +80,56 @@ async def test_a_bad_payload_that_comes_another_way_is_dead_at_once_with_a_reaso
     assert ran == []
 
 
-async def test_an_unknown_type_is_dead_at_once_with_a_reason(make_app: MakeApp) -> None:
-    producer, worker = await make_app(allow_unknown_types=True), await make_app()
-    receipt = await producer.enqueue("nobody.knows", {"any": ["thing"]})
-    after = await done(worker, receipt.job_id)
-    assert (after.status, after.attempts) == (Status.FAILED, 1)
-    assert after.error == "UnknownJobType: no handler is registered here for job type 'nobody.knows'"
+@pytest.mark.every_store
+async def test_a_job_of_an_unknown_type_waits_for_a_worker_that_has_its_handler(
+    make_app: MakeApp, clock: FakeClock, log: Log
+) -> None:
+    old, new = await make_app(allow_unknown_types=True), await make_app()
+
+    @new.job("added")
+    async def added(job: Job) -> int:
+        return job.attempt
+
+    receipts = [await old.enqueue("added") for _ in range(3)]
+    delays = (1, 2, 4, 8, 16, 32, 60, 60)
+    for expected_seconds in delays:
+        after = await done(old, receipts[0].job_id)
+        assert (after.attempts, waits(after, clock)) == (0, expected_seconds)
+        assert after.error is not None
+        assert "no handler for job type 'added'" in after.error
+        clock.advance(expected_seconds)
+    assert len(log.of("job.type_unknown")) == len(delays), "one line per type in each worker, not per job"
+    await drain(new)
+    for receipt in receipts:
+        after = await record(new, receipt.job_id)
+        assert (after.status, after.result, after.error) == (Status.SUCCEEDED, "1", None)
+
+
+@pytest.mark.every_store
+async def test_a_long_row_of_unknown_types_does_not_keep_known_ones_waiting(make_app: MakeApp) -> None:
+    worker = await make_app(allow_unknown_types=True, concurrency=1)
+    worker.job("known")(lambda job: None)
+    await worker.enqueue_many([("added", {})] * 400)
+    job_id = (await worker.enqueue("known")).job_id
+    assert (await done(worker, job_id)).status is Status.SUCCEEDED
+    assert worker.store.calls["claim"] <= 40, "claims grow with what is released at once"
+
+
+async def test_an_alias_runs_jobs_of_the_old_name(make_app: MakeApp) -> None:
+    old, new = await make_app(allow_unknown_types=True), await make_app()
+
+    @new.job("mail.send")
+    async def send(job: Job, to: str) -> str:
+        return to
+
+    new.alias("sendMail", "mail.send")
+    job_id = (await old.enqueue("sendMail", {"to": "ann"})).job_id
+    after = await done(new, job_id)
+    assert (after.status, after.type, after.result) == (Status.SUCCEEDED, "sendMail", '"ann"')
+    with pytest.raises(SettingsError, match="registered twice"):
+        new.alias("sendMail", "mail.send")
+    with pytest.raises(UnknownJobType, match=r"did you mean 'mail\.send'"):
+        new.alias("other", "mail.sned")
 
 
 async def test_one_bad_job_does_not_harm_the_good_ones_around_it(app: Rowlock, store: Store) -> None:
@@ -94,11 +138,12 @@ async def test_one_bad_job_does_not_harm_the_good_ones_around_it(app: Rowlock, s
         return count
 
     good = [await send.enqueue(count=1)]
-    bad = [await put(store, type="send", payload="{}"), await put(store, type="other")]
+    bad = await put(store, type="send", payload="{}")
+    unknown = await put(store, type="other")
     good.append(await send.enqueue(count=2))
     await drain(app)
     assert [(await record(app, receipt.job_id)).result for receipt in good] == ["1", "2"]
-    assert {(await record(app, job_id)).status for job_id in bad} == {Status.FAILED}
+    assert [(await record(app, job_id)).status for job_id in (bad, unknown)] == [Status.FAILED, Status.QUEUED]
 
 
 async def test_arguments_arrive_as_the_types_of_the_signature(app: Rowlock) -> None:
@@ -118,7 +163,7 @@ async def test_arguments_arrive_as_the_types_of_the_signature(app: Rowlock) -> N
         note: str | None = None,
         *,
         times: Annotated[int, Field(ge=1)] = 3,
-        anything=None,  # without a type, whatever JSON can say
+        anything=None,  # without annotation: any JSON value
     ) -> None:
         given.update({name: value for name, value in locals().items() if name not in ("job", "given")})
 

@@ -1,4 +1,4 @@
-"""Queues: paused and resumed for everyone, drained to the end, and cleared of what is old."""
+"""Queues: pause and resume for the whole fleet, drain, and prune."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(make_app: MakeAp
     assert ran == [free.job_id, held.job_id]
 
 
+@pytest.mark.every_store
 async def test_a_pause_lets_running_jobs_end_and_an_idle_worker_goes_on_after_it(make_app: MakeApp) -> None:
     app = await make_app(poll_ms=50)
     entered, release, second_ran = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -48,8 +49,8 @@ async def test_a_pause_lets_running_jobs_end_and_an_idle_worker_goes_on_after_it
         release.set()
         await soon(settled)
         assert (await record(app, first.job_id)).status is Status.SUCCEEDED
-        await soon(app.store.next("glance"))
-        await soon(app.store.next("glance"))
+        await soon(app.store.next("peek"))
+        await soon(app.store.next("peek"))
         assert not second_ran.is_set()
         await app.resume("default")
         await soon(second_ran.wait())
@@ -60,7 +61,7 @@ async def test_draining_goes_on_when_a_job_enqueues_on_another_queue(make_app: M
 
     @app.job("first", queue="early")
     async def first(job: Job, left: int) -> None:
-        await app.store.next("claim", lambda claimed: not claimed)  # the other queue has been found empty
+        await app.store.next("claim", lambda claimed: not claimed)  # the worker has found the other queue empty
         await app.enqueue("second", {"left": left})
 
     @app.job("second", queue="late")
@@ -74,6 +75,7 @@ async def test_draining_goes_on_when_a_job_enqueues_on_another_queue(make_app: M
     assert (await app.store.counts()).get(Status.QUEUED, 0) == 0
 
 
+@pytest.mark.every_store
 async def test_draining_goes_on_when_a_settlement_makes_a_job_ready_again(app: Rowlock) -> None:
     @app.job("a")
     async def a(job: Job) -> None:

@@ -1,17 +1,22 @@
-"""Rescue: the jobs of workers that are gone run again, and whoever was superseded changes nothing."""
+"""Rescue: jobs of dead workers run again, and superseded attempts change nothing."""
 
 from __future__ import annotations
 
 import asyncio
+
+import pytest
 
 from conformance.builders import BEN, put_and_take
 from engine.conftest import MakeApp
 from engine.running import Log, done, drain, record, soon, take_over, working
 from engine.watched import ALWAYS
 from rowlock import FakeClock, Job, Rowlock, Status
-from rowlock.storage.base import Store
+from rowlock.clock import StoreClock
+from rowlock.jobs.worker.maintenance import Maintenance
+from rowlock.storage.contract import Store
 
 
+@pytest.mark.every_store
 async def test_the_jobs_of_a_dead_worker_run_again(app: Rowlock, store: Store, clock: FakeClock, log: Log) -> None:
     app.job("a")(lambda job: None)
     dead = await put_and_take(store, owner=BEN, type="a", payload="{}")
@@ -48,9 +53,11 @@ async def test_a_lost_last_attempt_is_the_last(app: Rowlock, store: Store, clock
     assert [line["level"] for line in log.of("job.rescued")] == ["error"]
 
 
+@pytest.mark.every_store
 async def test_a_running_worker_keeps_its_leases_however_long_the_handler_runs(
-    make_app: MakeApp, store: Store, clock: FakeClock
+    make_app: MakeApp, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Maintenance, "_wait_for_others", lambda maintenance: None)  # after a slow heartbeat
     app = await make_app(heartbeat_ms=50, rescue_ms=50)
     entered, release = asyncio.Event(), asyncio.Event()
 
@@ -72,6 +79,7 @@ async def test_a_running_worker_keeps_its_leases_however_long_the_handler_runs(
     assert (await record(app, job_id)).status is Status.SUCCEEDED
 
 
+@pytest.mark.every_store
 async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_recorded(
     make_app: MakeApp, store: Store, clock: FakeClock
 ) -> None:
@@ -97,10 +105,11 @@ async def test_a_handler_whose_lease_was_lost_is_stopped_and_its_result_not_reco
     assert (after.status, after.lock_owner, after.lease) == (Status.PROCESSING, BEN, 2)
 
 
+@pytest.mark.every_store
 async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win(
     make_app: MakeApp, store: Store, clock: FakeClock
 ) -> None:
-    """Another keeper rescues its job while it cannot beat, and it is the one to run it again."""
+    """Another maintenance rescues its job while heartbeats fail, and the same worker runs it again."""
     app = await make_app(concurrency=2, heartbeat_ms=20, rescue_ms=20, poll_ms=20)
     entered, first_stopped, second_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -124,7 +133,7 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
         app.store.refuse("beat", ALWAYS)
         again = app.store.next("claim", bool)
         clock.advance(31)
-        while not await store.rescue(10, {}, str):  # a beat was under way
+        while not await store.rescue(10, {}, str):  # a heartbeat was in progress
             clock.advance(31)
         await soon(again)
         settled = app.store.next("settle")
@@ -136,17 +145,46 @@ async def test_a_worker_that_gets_its_own_lost_job_back_lets_the_new_attempt_win
             await soon(app.store.next("beat"))
         after = await record(app, job_id)
     assert (after.status, after.result) == (Status.SUCCEEDED, '"second"')
-    assert after.attempts == after.lease > 1  # both keepers may have taken it back in turn
+    assert after.attempts == after.lease > 1  # both maintenance loops may have rescued it in turn
 
 
-async def test_after_an_outage_the_living_may_beat_before_anything_is_rescued(make_app: MakeApp) -> None:
-    app = await make_app(heartbeat_ms=100, rescue_ms=10)
+async def test_after_an_outage_the_living_may_beat_before_anything_is_rescued(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.jobs.worker.maintenance._BACK_SECONDS", 0.0)
+    app = await make_app(heartbeat_ms=250, rescue_ms=10)
     async with working(app):
         await soon(app.store.next("beat"))
         app.store.refuse("beat")
         await soon(app.store.next("beat refused"))
-        while app.store.under_way["rescue"]:
-            await asyncio.sleep(0)
+        await soon(app.store.quiet())
         before = app.store.calls["beat"]
         await soon(app.store.next("rescue"))
         assert app.store.calls["beat"] > before
+
+
+@pytest.mark.every_store
+async def test_heartbeats_follow_the_shortest_lease_that_is_held(make_app: MakeApp) -> None:
+    """A running or prefetched job with a visibility timeout shorter than its worker's heartbeat interval."""
+    app = await make_app(concurrency=1, clock=StoreClock(), rescue_ms=100)
+    assert app.settings.heartbeat_ms == 10_000
+    producer = await make_app(clock=StoreClock(), visibility_ms=3_000, heartbeat_ms=1_000, allow_unknown_types=True)
+    starts: list[str] = []
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @app.job("a")
+    async def a(job: Job) -> None:
+        starts.append(job.id)
+        entered.set()
+        await release.wait()
+
+    async with working(app):
+        await soon(app.store.next("beat"))
+        await producer.enqueue_many([("a", {})] * 2)
+        await soon(entered.wait())
+        for _ in range(5):  # three of these take as long as a lease
+            await soon(app.store.next("beat"))
+        release.set()
+        while len(starts) < 2:
+            await asyncio.sleep(0.01)
+    assert len(set(starts)) == 2, "no job started twice"

@@ -1,4 +1,4 @@
-"""What an exception means: when the job is tried again, when never, and what stands in its record."""
+"""Exceptions: when a job is retried, when it fails permanently, and what its record contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rowlock import Backoff, FakeClock, Job, Permanent, Retry, Rowlock, Snooze, 
 
 
 class Refused(Exception):
-    """As HTTP clients raise: with a response that has a status."""
+    """An exception with a response and a status, as HTTP clients raise."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"answered {status}")
@@ -42,6 +42,18 @@ async def test_the_default_backoff_is_2_4_8_16_seconds_and_the_fifth_failure_is_
     assert (after.status, after.attempts) == (Status.FAILED, 5)
     assert after.error == "RuntimeError: attempt 5 broke (attempt 5 of 5, the last)"
     assert after.finished_at == clock.now()
+
+
+async def test_a_retry_comes_up_to_a_tenth_before_its_time(
+    app: Rowlock, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.job("a")
+    async def a(job: Job) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("rowlock.jobs.policy.chance", lambda: 1.0)
+    after = await done(app, (await a.enqueue()).job_id)
+    assert waits(after, clock) == pytest.approx(1.8)
 
 
 async def test_each_type_has_its_own_retry_policy(app: Rowlock, clock: FakeClock) -> None:
@@ -121,7 +133,7 @@ async def test_a_retry_at_once_runs_within_the_same_drain(app: Rowlock) -> None:
 
 
 async def test_a_snoozed_job_gets_its_attempt_back(app: Rowlock, clock: FakeClock) -> None:
-    snoozes = 7  # more than it has attempts
+    snoozes = 7  # more than its attempts
 
     @app.job("a", retry=Backoff(max_attempts=2))
     async def a(job: Job) -> int:

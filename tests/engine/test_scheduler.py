@@ -1,4 +1,4 @@
-"""The scheduler: each tick once, whatever happens to time and to schedulers."""
+"""The scheduler fires each tick once, whatever happens to clocks and schedulers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 from engine.conftest import MakeApp
 from engine.running import Log, drain
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status, Unique
+from rowlock.errors import StoreUnavailable
+from rowlock.ids import uuid7
 from rowlock.jobs.scheduler import Scheduler
 from rowlock.observe import logs
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
+from rowlock.storage.records import Worker
 from rowlock.storage.reliability import RunStatus
 
 START = datetime(2026, 11, 16, 10, 0, 30, tzinfo=UTC)
@@ -36,9 +39,39 @@ async def scheduling(make_app: MakeApp, **options: Any) -> tuple[Rowlock, Schedu
     return app, scheduler(app)
 
 
-def scheduler(app: Rowlock) -> Scheduler:
+def scheduler(app: Rowlock, *workers: Worker) -> Scheduler:
     engine = app.engine
-    return Scheduler(engine.store, engine.enqueuer, engine.schedules, engine.measures, logs.get())
+    return Scheduler(
+        engine.store,
+        engine.enqueuer,
+        engine.schedules,
+        engine.measures,
+        logs.get(),
+        workers=lambda: workers,
+        queues=engine.queues,
+    )
+
+
+async def starting(make_app: MakeApp, store: Store, **options: Any) -> tuple[Scheduler, Worker]:
+    """Start a process with a live worker and a schedule: 30 s after start-up, then every 120 s."""
+    app, _ = await scheduling(make_app, **{"every_seconds": 120.0, "start_delay_seconds": 30.0} | options)
+    worker = Worker(uuid7(), "here:1", ("default",))
+    one = scheduler(app, worker)
+    await one.round()
+    await store.beat([worker])
+    return one, worker
+
+
+async def seconds_of_ticks(store: Store, from_: datetime = START) -> list[float]:
+    return [(run.tick - from_).total_seconds() for run in (await store.runs(None, 100))[::-1]]
+
+
+async def pass_time(clock: FakeClock, store: Store, seconds: int, *fleet: tuple[Scheduler, Worker]) -> None:
+    """Advance the clock in steps of 10 s, with all schedulers of the fleet running a round at each step."""
+    for _ in range(0, seconds, 10):
+        clock.advance(10)
+        await store.beat([worker for _, worker in fleet])
+        await asyncio.gather(*(one.round() for one, _ in fleet))
 
 
 async def ticks(store: Store) -> list[tuple[str, str]]:
@@ -49,7 +82,7 @@ async def test_a_tick_fires_when_it_is_due_and_not_before(
     make_app: MakeApp, store: Store, clock: FakeClock, log: Log
 ) -> None:
     app, one = await scheduling(make_app)
-    assert await one.round() == 10.0  # it looks for pauses before the tick, in 30 s
+    assert await one.round() == 10.0  # it checks for pauses before the tick, which is in 30 s
     assert await ticks(store) == []
     clock.advance(30)
     await one.round()
@@ -62,6 +95,7 @@ async def test_a_tick_fires_when_it_is_due_and_not_before(
     assert [line["status"] for line in log.of("schedule.ended")] == ["succeeded"]
 
 
+@pytest.mark.every_store
 async def test_four_schedulers_fire_a_tick_once(make_app: MakeApp, store: Store, clock: FakeClock) -> None:
     several = [(await scheduling(make_app))[1] for _ in range(4)]
     for _ in range(10):
@@ -80,6 +114,7 @@ async def test_four_schedulers_fire_a_tick_once(make_app: MakeApp, store: Store,
         ("catch_up", [(f"10:0{minute}", "waiting") for minute in range(1, 6)]),
     ],
 )
+@pytest.mark.every_store
 async def test_ticks_that_nobody_was_there_for(
     make_app: MakeApp, store: Store, clock: FakeClock, missed: str, expected: list[tuple[str, str]]
 ) -> None:
@@ -101,6 +136,7 @@ async def test_a_tick_within_the_grace_is_on_time(make_app: MakeApp, store: Stor
     assert await ticks(store) == [("10:01", "waiting")]
 
 
+@pytest.mark.every_store
 async def test_a_clock_that_is_set_back_fires_nothing_twice(make_app: MakeApp, store: Store, clock: FakeClock) -> None:
     _, one = await scheduling(make_app)
     await one.round()
@@ -172,6 +208,116 @@ async def test_it_waits_after_the_start_of_its_process(make_app: MakeApp, store:
     clock.advance(90)
     await one.round()
     assert await ticks(store) == []
+
+
+@pytest.mark.every_store
+async def test_an_interval_with_a_start_delay_ticks_from_start_up(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    one = await starting(make_app, store)
+    await pass_time(clock, store, 400, one)
+    assert await seconds_of_ticks(store) == [30, 150, 270, 390]
+
+
+@pytest.mark.every_store
+async def test_a_fleet_that_starts_together_ticks_once_per_interval(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    first = await starting(make_app, store)
+    clock.advance(1)
+    second = await starting(make_app, store)
+    clock.advance(9)
+    await pass_time(clock, store, 260, first, second)
+    assert await seconds_of_ticks(store) == [30, 150, 270]
+
+
+@pytest.mark.every_store
+async def test_a_process_that_joins_a_running_fleet_does_not_change_its_ticks(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    first = await starting(make_app, store)
+    await pass_time(clock, store, 60, first)
+    second = await starting(make_app, store)
+    await pass_time(clock, store, 220, first, second)
+    assert await seconds_of_ticks(store) == [30, 150, 270]
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("away", [5, 50, 5_000])
+async def test_a_fleet_that_was_stopped_ticks_from_its_next_start_up(
+    make_app: MakeApp, store: Store, clock: FakeClock, away: int
+) -> None:
+    first = await starting(make_app, store)
+    await pass_time(clock, store, 40, first)
+    await store.retire(first[1].id)
+    clock.advance(away)
+    begun = clock.now()
+    second = await starting(make_app, store)
+    await pass_time(clock, store, 160, second)
+    assert (await seconds_of_ticks(store, begun))[1:] == [30, 150]
+
+
+@pytest.mark.every_store
+async def test_a_worker_of_another_application_is_not_part_of_the_fleet(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    first, other = await starting(make_app, store), Worker(uuid7(), "there:1", ("others",))
+    await store.beat([other])
+    await pass_time(clock, store, 40, first)
+    await store.retire(first[1].id)
+    clock.advance(50)
+    begun = clock.now()
+    await store.beat([other])
+    second = await starting(make_app, store)
+    await pass_time(clock, store, 160, second)
+    assert (await seconds_of_ticks(store, begun))[1:] == [30, 150]
+
+
+@pytest.mark.every_store
+async def test_two_processes_that_start_together_tick_from_their_start_up(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    """Each process's worker is live before the other's scheduler has reached the store."""
+    first = await starting(make_app, store)
+    await pass_time(clock, store, 40, first)
+    await store.retire(first[1].id)
+    clock.advance(50)
+    fleet: list[tuple[Scheduler, Worker]] = []
+    for name in ("here:2", "here:3"):
+        app, _ = await scheduling(make_app, every_seconds=120.0, start_delay_seconds=30.0)
+        worker = Worker(uuid7(), name, ("default",))
+        fleet.append((scheduler(app, worker), worker))
+        app.store.refuse("schedules")
+        with pytest.raises(StoreUnavailable):
+            await fleet[-1][0].round()
+    clock.advance(1)
+    await store.beat([worker for _, worker in fleet])
+    begun = clock.now()
+    for one, _ in fleet:
+        await one.round()
+    await pass_time(clock, store, 160, *fleet)
+    assert (await seconds_of_ticks(store, begun))[1:] == [30, 150]
+
+
+async def test_a_start_up_makes_up_for_missed_ticks_where_that_is_declared(
+    make_app: MakeApp, store: Store, clock: FakeClock
+) -> None:
+    first = await starting(make_app, store, missed="catch_up")
+    await pass_time(clock, store, 40, first)
+    await store.retire(first[1].id)
+    clock.advance(300)
+    second = await starting(make_app, store, missed="catch_up")
+    await pass_time(clock, store, 60, second)
+    assert await seconds_of_ticks(store) == [30, 150, 270, 390]
+
+
+async def test_a_late_tick_keeps_the_rhythm_of_the_start_up(make_app: MakeApp, store: Store, clock: FakeClock) -> None:
+    one, _ = await starting(make_app, store)
+    clock.advance(3_000)
+    await one.round()
+    clock.advance(60)
+    await one.round()
+    assert await seconds_of_ticks(store) == [2_910, 3_030]
 
 
 async def test_years_of_missed_ticks_are_one_run(make_app: MakeApp, store: Store, clock: FakeClock) -> None:

@@ -1,4 +1,4 @@
-"""Secrets never leave: not in logs at any level, not in stored errors, not in messages to producers."""
+"""Secrets never leak: not in logs of any level, stored errors or messages to producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.conftest import MakeApp
 from engine.running import Log, drain
 from rowlock import BadPayload, FakeClock, Job, Permanent, Retry, Rowlock, Snooze
 from rowlock.observe import logs
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 CANARY = "c4n4ry-S3CRET"
 
@@ -31,14 +31,14 @@ MESSAGES = [
 
 @pytest.fixture
 def debug_log() -> Log:
-    """Everything, down to the tracebacks that only debugging shows."""
+    """The log at debug level, tracebacks included."""
     log = Log()
     logs.configure("debug", "json", stream=log.stream)
     return log
 
 
 def leaks(text: str | None) -> bool:
-    """Whether the canary, or any considerable part of it, is in the text."""
+    """Whether the text contains the canary or a considerable part of it."""
     return any(CANARY[start : start + 6] in (text or "") for start in range(len(CANARY) - 5))
 
 
@@ -95,6 +95,7 @@ async def test_payloads_are_never_logged(app: Rowlock, store: Store, clock: Fake
     assert not leaks(found.error)
 
 
+@pytest.mark.every_store
 async def test_the_password_of_the_database_is_not_in_what_a_failure_says(make_app: MakeApp, debug_log: Log) -> None:
     app = await make_app()
     assert "hunter2" not in app.store.url

@@ -12,14 +12,14 @@ from conformance.stores import Rig
 from engine.conftest import MakeApp
 from engine.running import Log, done, drain, record, soon, take_over, working
 from rowlock import FakeClock, Job, JobError, LeaseLost, Rowlock, Status, UnknownJobType
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 Ledger = Callable[[], Awaitable[list[str]]]
 
 
 @pytest.fixture
 async def ledger(rig: Rig, store: Store) -> Ledger:
-    """A table of the user's, as another process reads it."""
+    """A user's table, as another process reads it."""
     await rig.make_ledger(store)
 
     async def read() -> list[str]:
@@ -29,6 +29,7 @@ async def ledger(rig: Rig, store: Store) -> Ledger:
     return read
 
 
+@pytest.mark.every_store
 async def test_writes_and_completion_commit_together(app: Rowlock, rig: Rig, ledger: Ledger, log: Log) -> None:
     @app.job("a")
     async def a(job: Job) -> str:
@@ -46,6 +47,7 @@ async def test_writes_and_completion_commit_together(app: Rowlock, rig: Rig, led
     assert len(log.of("job.succeeded")) == 1
 
 
+@pytest.mark.every_store
 async def test_a_plain_handler_uses_it_with_with(app: Rowlock, rig: Rig, ledger: Ledger) -> None:
     @app.job("next")
     async def following(job: Job, number: int) -> None: ...
@@ -66,6 +68,7 @@ async def test_a_plain_handler_uses_it_with_with(app: Rowlock, rig: Rig, ledger:
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+@pytest.mark.every_store
 async def test_an_exception_rolls_back_and_the_job_is_tried_again(
     app: Rowlock, rig: Rig, ledger: Ledger, clock: FakeClock, plain: bool
 ) -> None:
@@ -105,11 +108,12 @@ async def test_errors_keep_their_meaning_inside_a_transaction(app: Rowlock) -> N
     assert (after.status, after.error) == (Status.QUEUED, "TimeoutError: the other system is slow")
 
 
+@pytest.mark.every_store
 async def test_when_the_lease_is_lost_nothing_is_kept(
     make_app: MakeApp, rig: Rig, ledger: Ledger, clock: FakeClock, store: Store, log: Log
 ) -> None:
     app = await make_app()
-    entered, release = asyncio.Event(), asyncio.Event()
+    entered, release, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
     ended: list[BaseException | None] = []
 
     @app.job("a")
@@ -124,14 +128,15 @@ async def test_when_the_lease_is_lost_nothing_is_kept(
         except LeaseLost as error:
             ended.append(error)
             raise
+        finally:
+            over.set()
 
     job_id = (await a.enqueue()).job_id
     async with working(app):
         await soon(entered.wait())
         claimed = await take_over(app, store, clock, BEN)
         release.set()
-        while not ended:
-            await asyncio.sleep(0.001)
+        await soon(over.wait())
     assert isinstance(ended[0], LeaseLost)
     assert job_id in str(ended[0])
     assert await ledger() == []
@@ -141,6 +146,7 @@ async def test_when_the_lease_is_lost_nothing_is_kept(
     assert len(log.of("lease.lost")) == 1
 
 
+@pytest.mark.every_store
 async def test_jobs_enqueued_in_the_transaction_exist_if_it_commits(app: Rowlock) -> None:
     @app.job("next")
     async def following(job: Job) -> str:
@@ -176,6 +182,7 @@ async def test_a_job_is_completed_once(app: Rowlock) -> None:
     assert (after.status, after.result) == (Status.SUCCEEDED, "1")
 
 
+@pytest.mark.every_store
 async def test_what_fails_after_the_commit_does_not_undo_it(app: Rowlock, rig: Rig, ledger: Ledger) -> None:
     @app.job("a")
     async def a(job: Job) -> None:
@@ -188,6 +195,7 @@ async def test_what_fails_after_the_commit_does_not_undo_it(app: Rowlock, rig: R
     assert await ledger() == ["kept"]
 
 
+@pytest.mark.every_store
 async def test_a_result_that_is_no_json_rolls_back(app: Rowlock, rig: Rig, ledger: Ledger) -> None:
     @app.job("a")
     async def a(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""The watch: one line per spike, and staff told of deaths."""
+"""FailureWatch: one log line per spike, and notifications to staff about dead letters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from conformance.builders import ANN, put_and_fail
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status
-from rowlock.jobs.watch import NOTICE_QUEUE, NOTICE_TYPE, Watch
+from rowlock.jobs.worker.failure_watch import NOTICE_QUEUE, NOTICE_TYPE, FailureWatch
 from rowlock.observe import logs
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -31,8 +31,8 @@ async def fail(app: Rowlock, count: int) -> None:
     await drain(app, "default")
 
 
-def watch(app: Rowlock) -> Watch:
-    return Watch(app.engine, logs.get())
+def watch(app: Rowlock) -> FailureWatch:
+    return FailureWatch(app.engine, logs.get())
 
 
 async def test_failures_below_the_threshold_are_no_spike(app: Rowlock, log: Log) -> None:
@@ -76,10 +76,11 @@ async def test_attempts_that_were_lost_with_their_worker_count_at_once(
     await app.enqueue_many([("fails", {"number": number}) for number in range(10)], max_attempts=1)
     assert len(await store.claim("default", ANN, 10)) == 10
     clock.advance(31)
-    await drain(app, "default")  # it begins with a rescue
+    await drain(app, "default")  # draining begins with a rescue
     assert len(log.of("queue.failure_spike")) == 1
 
 
+@pytest.mark.every_store
 async def test_of_many_who_look_at_once_one_tells(make_app: MakeApp, log: Log) -> None:
     apps = [await make_app() for _ in range(4)]
     for app in apps:
@@ -116,7 +117,7 @@ async def test_an_alert_that_is_raised_while_the_worker_ends_is_told(
 
 @pytest.fixture
 def hook() -> object:
-    """A web hook on loopback, and what it was sent."""
+    """A webhook on loopback, and the requests that it received."""
     received: list[dict[str, object]] = []
 
     class Hook(BaseHTTPRequestHandler):
@@ -154,7 +155,7 @@ async def test_many_deaths_are_one_message(
     await soon(drain(app, NOTICE_QUEUE))
     assert len(received) == 1
     assert not await store.unsaid_deaths()
-    await watch(app).notices()  # nothing new: nothing is said
+    await watch(app).notices()  # nothing new: no notification
     clock.advance(400)
     await drain(app, NOTICE_QUEUE)
     assert len(received) == 1

@@ -1,4 +1,4 @@
-"""A store whose calls a test can count, wait for, hold back and make fail; the work itself is the real store's."""
+"""WatchedStore: wraps a real store so that a test can count, await, delay and fail its calls."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from rowlock.errors import StoreUnavailable
-from rowlock.storage.base import Store, Wake
+from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.storage.contract import Store, Wake
 
 ALWAYS = 1_000_000
 
 
 class WatchedStore:
-    """Passes every verb on, as a proxy between a worker and its database would."""
+    """Forwards every verb to a store, like a proxy between a worker and its database."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.deaf = False  # to hints
+        self.deaf = False  # if True, no hints arrive
         self.calls: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
         self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self._refused: dict[str, deque[BaseException]] = defaultdict(deque)
         self._lost: dict[str, deque[Callable[[Any], bool]]] = defaultdict(deque)
         self._gates: dict[str, asyncio.Event] = {}
+        self._quiet = asyncio.Event()
         self._waiting: list[tuple[Callable[[str, Any], bool], asyncio.Future[Any]]] = []
 
-    # -- what a test asks for ----------------------------------------------------------------------
+    # -- control by the test -----------------------------------------------------------------------
 
     def refuse(self, verb: str, times: int = 1, error: BaseException | None = None) -> None:
-        """The next calls fail before the store hears of them."""
+        """Make the next calls fail before they reach the store."""
         self._refused[verb].extend([error or StoreUnavailable("the database is away")] * times)
 
     def lose_reply(self, verb: str, times: int = 1, such: Callable[[Any], bool] = lambda answer: True) -> None:
-        """The next calls whose answer is `such` are carried out and committed, but their caller never learns of it."""
+        """Lose the reply of the next calls whose answer is `such`: they are committed, but the caller gets an error."""
         self._lost[verb].extend([such] * times)
 
     def mend(self, verb: str) -> None:
@@ -44,11 +45,11 @@ class WatchedStore:
         self._lost.pop(verb, None)
 
     def held(self, verb: str) -> AbstractContextManager[None]:
-        """The calls made in this block are carried out, but an answer that says something comes at its end."""
+        """Execute the calls made in this block, but delay their non-empty answers until its end."""
         return self._gate(f"{verb} done")
 
     def stalled(self, verb: str) -> AbstractContextManager[None]:
-        """The calls made in this block reach the store at its end."""
+        """Delay the calls made in this block until its end."""
         return self._gate(verb)
 
     @contextmanager
@@ -61,12 +62,18 @@ class WatchedStore:
             gate.set()
 
     def next(self, verb: str, such: Callable[[Any], bool] = lambda answer: True) -> asyncio.Future[Any]:
-        """The answer of the next call that the store carries out, and that is `such`."""
+        """Return a future of the next call's answer that is `such`."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((lambda name, answer: name == verb and such(answer), future))
         return future
 
-    # -- passing on --------------------------------------------------------------------------------
+    async def quiet(self) -> None:
+        """Wait until the store executes no call."""
+        while +self.under_way:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    # -- forwarding --------------------------------------------------------------------------------
 
     def __getattr__(self, verb: str) -> Any:
         found = getattr(self.inner, verb)
@@ -85,8 +92,12 @@ class WatchedStore:
             self.under_way[verb] += 1
             try:
                 answer = await found(*args, **options)
+            except StoreError as error:
+                self._tell(f"{verb} failed", error)
+                raise
             finally:
                 self.under_way[verb] -= 1
+                self._quiet.set()
             gate = self._gates.get(f"{verb} done")
             self._tell(verb, answer)
             if gate is not None and answer:

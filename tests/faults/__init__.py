@@ -1,1 +1,1 @@
-"""Attacks on real process trees and databases; each keeps its own fsynced record of what happened as the oracle."""
+"""Attacks on real process trees and databases. Each attack keeps its own fsynced journal of events as the oracle."""

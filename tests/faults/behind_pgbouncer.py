@@ -1,6 +1,6 @@
 """`pytest -p faults.behind_pgbouncer tests/conformance`: the whole suite on PostgreSQL behind pgbouncer.
 
-The stores go through the pooler. Connections of the caller's stay direct: how those speak is not ours to decide.
+The stores connect through the pooler. Callers' connections stay direct: Rowlock does not decide how those connect.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from conformance import stores
 from faults.pgbouncer import Pgbouncer
 from rowlock.clock import Clock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 _poolers: dict[int, Pgbouncer] = {}
 

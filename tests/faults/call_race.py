@@ -1,4 +1,4 @@
-"""`python -m faults.call_race URL STANDIN COUNT SECONDS`: call the stand-in as often as the store permits, for ever."""
+"""`python -m faults.call_race URL STANDIN COUNT SECONDS`: call the stand-in as often as the store permits, forever."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 
 import httpx
 
-from faults import mutants
+from faults import mutation
 from faults.app import make_app
 from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.settings import load
-from rowlock.storage.base import Store
 from rowlock.storage.calls import CallLimit
+from rowlock.storage.contract import Store
 
 TOGETHER = 8
 HOLD_SECONDS = 2.0
@@ -47,5 +47,5 @@ async def race(url: str, standin: str, count: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    mutants.apply()
+    mutation.apply()
     asyncio.run(race(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))

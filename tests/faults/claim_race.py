@@ -1,4 +1,4 @@
-"""`python -m faults.claim_race URL LIMIT [unguarded]`: waits for the start signal, then claims what there is."""
+"""`python -m faults.claim_race URL LIMIT PROCESSES [unguarded]`: wait for the start signal, then claim all jobs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import sys
 import time
 
 from faults.journal import Journal
+from faults.race import fork
 from faults.until import until
 from rowlock.clock import StoreClock
+from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.settings import Settings
 from rowlock.storage.open import open_store
 
 START = "start"
 EMPTY_AT_LAST = 3
-"""So many claims in a row that find nothing: others may only have been faster."""
+"""Stop after this many empty claims in a row: a single one may only mean that others were faster."""
 
 journal = Journal.from_environment()
 
@@ -26,10 +28,14 @@ async def race(url: str, limit: int) -> None:
     await store.warm()
     owner, empty = uuid7(), 0
     journal.write("ready", "")
-    until(lambda: journal.path.with_name(START).exists(), 60, "the start signal")
+    until(lambda: journal.path.with_name(START).exists(), 100, "the start signal")
     begun = time.monotonic()
     while empty < EMPTY_AT_LAST:
-        claims = await store.claim("default", owner, limit)
+        try:
+            claims = await store.claim("default", owner, limit)
+        except StoreError as error:  # a timeout on a busy machine: ask again, as a worker does
+            journal.write("unanswered", "", note=str(error))
+            continue
         empty = 0 if claims else empty + 1
         if claims:
             journal.write("claimed", "", note=[[claimed.id, claimed.lease] for claimed in claims])
@@ -40,13 +46,14 @@ async def race(url: str, limit: int) -> None:
 
 
 def take_the_guard_out() -> None:
-    """MongoDB takes the jobs that it has seen, whoever has taken them meanwhile."""
+    """Make MongoDB claim the jobs that it has read, even if another process claimed them meanwhile."""
     from rowlock.storage.mongo import claim
 
     claim._still = lambda ids, lease, attempts: {"_id": {"$in": ids}}
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == ["unguarded"]:
+    if sys.argv[4:] == ["unguarded"]:
         take_the_guard_out()
+    fork(int(sys.argv[3]))
     asyncio.run(race(sys.argv[1], int(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""The databases under attack, looked at and tampered with behind the store's back."""
+"""The databases under attack: tests read and change them behind the store's back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from mongo_server import PASSWORD, USER, MongoServer
 from postgres_server import PostgresServer
 
 _numbers = count(1)
+MIGRATIONS = "rowlock_migrations"
 COUNTS = ("rows", "inserted", "updated", "unchanged", "duplicate", "invalid")
 _COLUMNS = "id, type, status, attempts, deaths, lease, result, error, payload, message, unique_key"
 
 
 class Record(NamedTuple):
-    """A job as the store has it."""
+    """A job as stored."""
 
     id: str
     type: str
@@ -47,31 +48,31 @@ class Database(ABC):
 
     @abstractmethod
     def opened_by(self, pid: int) -> bool:
-        """Whether this process has a connection."""
+        """Whether this process has a connection to it."""
 
     def writable(self) -> bool:
-        """Whether nobody keeps all others from writing."""
+        """Whether writes are possible: no process holds a lock on the whole database."""
         return True
 
     @abstractmethod
     def beside(self) -> Database:
-        """Another empty one of the same kind, not migrated."""
+        """Return another empty database of the same kind, not migrated."""
 
     @abstractmethod
     def records(self, status: str | None = None) -> dict[str, Record]:
-        """Every job, or those of this status, by id."""
+        """Return every job, or those of this status, by id."""
 
     @abstractmethod
     def statuses(self) -> dict[str, int]:
-        """How many jobs have each status."""
+        """Return the number of jobs by status."""
 
     @abstractmethod
     def ready(self) -> int:
-        """How many jobs could be claimed."""
+        """Return the number of claimable jobs."""
 
     @abstractmethod
     def waiting(self) -> int:
-        """How many jobs are not over."""
+        """Return the number of unfinished jobs."""
 
     @abstractmethod
     def running(self) -> int: ...
@@ -81,39 +82,39 @@ class Database(ABC):
 
     @abstractmethod
     def keys(self) -> list[str]:
-        """The unique keys that are held."""
+        """Return the unique keys in use."""
 
     @abstractmethod
     def ticks(self) -> list[Any]:
-        """The tick of every run of a schedule."""
+        """Return the tick of every schedule run."""
 
     @abstractmethod
     def locks(self) -> list[tuple[int, str]]:
-        """Token and status of every lock."""
+        """Return token and status of every lock."""
 
     @abstractmethod
     def failures(self) -> list[tuple[Any, ...]]:
-        """Payload, reason and stack of every failure."""
+        """Return payload, reason and stack of every failure."""
 
     @abstractmethod
     def mentions(self, text: str) -> list[str]:
-        """Which tables of jobs and failures have this text anywhere."""
+        """Return the tables of jobs and failures that contain this text."""
 
     @abstractmethod
     def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        """What a table of the user's holds."""
+        """Return the rows of a user's table."""
 
     @abstractmethod
     def ledger(self, table: str) -> tuple[int, ...]:
-        """In one glance: how many rows a table has, and COUNTS summed over the chunks that are done."""
+        """Read in one statement the row count of a table, and COUNTS summed over the completed chunks."""
 
 
 class SqlDatabase(Database):
-    """A database that speaks SQL."""
+    """An SQL database."""
 
     @abstractmethod
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query finds; tables are named with `{}` before them for the schema."""
+        """Return the rows of a query. `{}` before a table name stands for the schema."""
 
     def records(self, status: str | None = None) -> dict[str, Record]:
         where = "true" if status is None else f"status = '{status}'"
@@ -202,11 +203,12 @@ class SqliteDatabase(SqlDatabase):
 class PostgresDatabase(SqlDatabase):
     kind = "postgres"
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresServer, template: str = "template1") -> None:
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self.server = server
         self.name = f"faults_{next(_numbers)}"
         with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {self.name}")
+            connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {template}")
         self.url = server.url_of(self.name)
 
     def beside(self) -> PostgresDatabase:
@@ -217,22 +219,29 @@ class PostgresDatabase(SqlDatabase):
         return self.server.port
 
     def through(self, port: int) -> str:
-        """The URL by way of a proxy."""
+        """Return the URL that goes through a proxy."""
         return self.url.replace(f":{self.port}/", f":{port}/")
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(query.replace("{}", "rowlock.").encode())
-            return cursor.fetchall() if cursor.description else []
+        """Read on one shared connection, because tests read many times a second. Reconnects after a server restart."""
+        found = query.replace("{}", "rowlock.").encode()
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.OperationalError):
+                return self._connection.execute(found).fetchall()
+        self.close()
+        self._connection = psycopg.connect(self.url, autocommit=True)
+        return self._connection.execute(found).fetchall()
 
     def opened_by(self, pid: int) -> bool:
         return _connected(pid, {self.server.port})
 
     def run(self, statement: str) -> None:
-        self.rows(statement)
+        """Execute a statement on a separate connection."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     def change_function(self, name: str, change: Callable[[str], str]) -> None:
-        """Replace a function of the schema by a changed copy; fails when the change changes nothing."""
+        """Replace a function of the schema by a changed copy. Fails if the change changes nothing."""
         ((text,),) = self.rows(
             f"SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
             f" WHERE n.nspname = 'rowlock' AND p.proname = '{name}'"
@@ -242,7 +251,15 @@ class PostgresDatabase(SqlDatabase):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(changed.encode())
 
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    __del__ = close
+
     def drop(self) -> None:
+        self.close()
         with psycopg.connect(self.server.url, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
 
@@ -254,6 +271,7 @@ class MongoDatabase(Database):
         self.server = server
         self.name = f"faults_{next(_numbers)}"
         self.url = server.url_of(self.name)
+        self.migrated = set[str]()  # the collections that a migration creates
 
     def beside(self) -> MongoDatabase:
         return MongoDatabase(self.server)
@@ -263,7 +281,7 @@ class MongoDatabase(Database):
         return self.server.node.port
 
     def through(self, port: int) -> str:
-        """The URL by way of a proxy: the driver must not find the members behind it."""
+        """Return the URL that goes through a proxy; the driver must not discover the members behind it."""
         direct = self.server.url_of(self.name, directConnection="true")
         return direct.replace(f":{self.port}/", f":{port}/")
 
@@ -320,10 +338,10 @@ class MongoDatabase(Database):
         return [found["tick"] for found in self.data["rowlock_runs"].find()]
 
     def locks(self) -> list[tuple[int, str]]:
-        return [(found["token"], found["status"]) for found in self.data["rowlock_locks"].find()]
+        return [(found["token"], found["status"]) for found in self.data["job_idempotency_locks"].find()]
 
     def failures(self) -> list[tuple[Any, ...]]:
-        return [tuple(found.values()) for found in self.data["rowlock_failures"].find()]
+        return [tuple(found.values()) for found in self.data["job_failures"].find()]
 
     def mentions(self, text: str) -> list[str]:
         names = self.data.list_collection_names()
@@ -346,23 +364,28 @@ class MongoDatabase(Database):
         self.server.primary.command({"configureFailPoint": point, "mode": mode, "data": data})
 
     def url_with(self, password: str) -> str:
-        """The URL for a user of its own, with this password."""
+        """Create a user with this password and return its URL."""
         user = f"user{next(_numbers)}"
         self.server.client.admin.command("createUser", user, pwd=password, roles=["root"])
         return self.server.url_of(self.name).replace(f"{USER}:{PASSWORD}@", f"{user}:{password}@")
 
     def end_failing(self, point: str) -> int:
-        """Switch a fail point off; how often it was met."""
+        """Switch a fail point off. Returns how often it was hit."""
         return int(self.server.primary.command({"configureFailPoint": point, "mode": "off"})["count"])
 
-    def drop(self) -> None:
-        # The transaction of a process that was killed stays open for a minute: the drop would wait for its locks.
+    def empty(self) -> None:
+        """Reset it: remove the documents of the collections that a migration creates, and drop all others."""
+        # The transaction of a killed process stays open for a minute and keeps its locks.
         self.server.client.admin.command("killAllSessions", [])
-        self.server.client.drop_database(self.name)
+        for name in self.data.list_collection_names():
+            if name not in self.migrated:
+                self.data.drop_collection(name)
+            elif name != MIGRATIONS:
+                self.data[name].delete_many({})
 
 
 def _connected(pid: int, ports: set[int]) -> bool:
-    """Whether a process has a connection to one of these."""
+    """Whether a process has a connection to one of these ports."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return any(found.raddr and found.raddr.port in ports for found in psutil.Process(pid).net_connections("tcp"))
     return False

@@ -1,4 +1,4 @@
-"""Files for imports under attack, their oracle, and a reader that looks at table and ledger in one glance."""
+"""Files for imports under attack, their oracle, and a watcher that reads table and ledger in one statement."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from unittest import mock
 
 from faults.databases import Database
 from faults.processes import QUICK
-from rowlock.imports.intake import About, Intake
+from rowlock.imports.intake.intake import About, Intake
 from rowlock.settings import load
-from rowlock.storage.imports import ImportRecord
+from rowlock.storage.imports import ChunkRecord, ImportRecord
+
+PAUSE_SECONDS = 0.02  # between two reads, to leave processor time to the workers
 
 
 @dataclass
 class File:
-    """A generated file, and what must become of it."""
+    """A generated file and the expected result of importing it."""
 
     path: Path
     rows: int
     valid: dict[str, tuple[str, int]]  # the last valid row of each key
-    added: int  # valid rows, with those of the same key
+    added: int  # valid rows, duplicates of a key included
     invalid: int
 
 
 def generate(path: Path, rows: int, rng: random.Random, keys: int | None = None) -> File:
-    """A file with bad cells, broken records and keys that come again, written in several ways."""
+    """Generate a file with bad cells, broken records and duplicate keys, in varying notations."""
     valid: dict[str, tuple[str, int]] = {}
     added = invalid = 0
     keys = keys or max(1, rows * 4 // 5)
@@ -60,7 +62,7 @@ def generate(path: Path, rows: int, rng: random.Random, keys: int | None = None)
 
 
 class Importing:
-    """Imports from the test, with the settings that its workers have."""
+    """Starts imports from the test, with the settings of its workers."""
 
     def __init__(self, database: Database, folder: Path, chunk_bytes: int) -> None:
         from faults.import_app import make_app
@@ -69,7 +71,7 @@ class Importing:
         self.environment: Mapping[str, str] = {
             "ROWLOCK_IMPORT_STORE": str(folder / "store"),
             "ROWLOCK_IMPORT_CHUNK_BYTES": str(chunk_bytes),
-            "QUEUE_MAX_ATTEMPTS": "1000",  # the attack kills more often than bad luck would
+            "QUEUE_MAX_ATTEMPTS": "1000",  # the attack kills far more often than real failures
             "ROWLOCK_DEATHS_MAX": "100",
         }
         with mock.patch.dict(os.environ, {**QUICK, **self.environment}):
@@ -90,6 +92,12 @@ class Importing:
     def get(self, import_id: str) -> ImportRecord:
         return self.app.blocking.run(self.app.imports.get(import_id))
 
+    def chunks(self, import_id: str) -> list[ChunkRecord]:
+        async def chunks() -> list[ChunkRecord]:
+            return await self.app.store.chunks(import_id)
+
+        return self.app.blocking.run(chunks())
+
     def cancel(self, import_id: str) -> None:
         self.app.blocking.run(self.app.imports.cancel(import_id))
 
@@ -98,7 +106,7 @@ class Importing:
 
 
 class Watcher(threading.Thread):
-    """Compares the table of added rows with the ledger, in one statement, again and again."""
+    """Repeatedly compares the table of inserted rows with the ledger, in one statement."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(daemon=True)
@@ -109,10 +117,10 @@ class Watcher(threading.Thread):
         self.steps: list[int] = []
 
     def run(self) -> None:
-        while not self._over.is_set():
+        while not self._over.wait(PAUSE_SECONDS):
             try:
                 table, rows, inserted, *others = self._database.ledger("log")
-            except Exception as error:  # the table comes with the first plan
+            except Exception as error:  # the first plan creates the table
                 if "log" not in str(error):
                     self.differences.append(error)
                 continue

@@ -1,4 +1,4 @@
-"""`python -m faults.inline URL`: a worker in one process, heartbeat included, as `app.work()` runs it."""
+"""`python -m faults.inline URL`: an inline worker, heartbeat included, as `app.work()` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`python -m faults.key_race URL KEYS SEED`: waits for the start signal, then enqueues every key, in its own order."""
+"""`python -m faults.key_race URL KEYS PROCESSES SEED`: wait for the start signal, then enqueue every key.
+
+Each process uses its own order.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import random
 import sys
 
 from faults.app import app, journal
+from faults.race import fork
 from faults.until import until
 from rowlock import Unique
 
@@ -19,9 +23,9 @@ async def race(url: str, number: int, rng: random.Random) -> None:
     keys = [f"key {index}" for index in range(number)]
     rng.shuffle(keys)
     async with app:
-        await app.store.depth("default", 1)  # connected
+        await app.store.depth("default", 1)  # connect before the race
         journal.write("ready", "")
-        until(lambda: journal.path.with_name(START).exists(), 60, "the start signal")
+        until(lambda: journal.path.with_name(START).exists(), 100, "the start signal")
         for first in range(0, number, TOGETHER):
             await asyncio.gather(
                 *(
@@ -32,4 +36,5 @@ async def race(url: str, number: int, rng: random.Random) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(race(sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))))
+    place = fork(int(sys.argv[3]))
+    asyncio.run(race(sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[4]) + place)))

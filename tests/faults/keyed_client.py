@@ -1,7 +1,7 @@
-"""`python -m faults.keyed_client URL COUNT`: enqueues keys 0 to COUNT-1, asking again whenever no answer came.
+"""`python -m faults.keyed_client URL COUNT`: enqueue keys 0 to COUNT-1, repeating each until it is answered.
 
-Keys that an earlier run has written down are left out. With FAULTS_DIE_AFTER_COMMITS=N it dies after every Nth commit
-of an enqueue, before its answer.
+Skips keys that an earlier run has written to the journal. With FAULTS_DIE_AFTER_COMMITS=N the process dies after every
+Nth commit of an enqueue, before the answer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 from faults.app import app, journal
 from rowlock import Unique
 from rowlock.errors import StoreError
-from rowlock.storage.mongo import MongoStore
-from rowlock.storage.sqlite import SqliteStore
 
 AGAIN_SECONDS = 0.01
 IN_FLIGHT = 4
@@ -47,7 +45,10 @@ async def ask_for_all(url: str, number: int) -> None:
 
 
 def die_after_commits(number: int) -> None:
-    """Die where the job is on the disk and nobody has been told."""
+    """Die after the job is committed and before the enqueue returns."""
+    from rowlock.storage.mongo import MongoStore
+    from rowlock.storage.sqlite import SqliteStore
+
     commits = 0
 
     def change(enqueue: Any) -> Any:

@@ -1,33 +1,39 @@
-"""Guards taken out on purpose: by FAULTS_MUTANT in the processes of a test, never by a switch in the product."""
+"""Mutants: FAULTS_MUTANT removes one guard in the processes of a test. The product itself has no such switch."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from faults.mutation import VARIABLE
+from rowlock import control_channel
 from rowlock.clock import Clock
-from rowlock.errors import StoreError
-from rowlock.jobs.keeper import Keeper
-from rowlock.jobs.supervisor import Supervisor
+from rowlock.errors import SchemaTooNew, StoreError, StoreUnavailable, ValueRefused
+from rowlock.jobs.worker.maintenance import Maintenance
+from rowlock.jobs.worker.prefetch import Prefetch
+from rowlock.jobs.worker.supervisor import Supervisor
+from rowlock.storage import migrate
 from rowlock.storage.mongo import MongoStore
+from rowlock.storage.mongo import attempts as mongo_attempts
 from rowlock.storage.mongo import settle as mongo_settle
 from rowlock.storage.postgres import PostgresStore
-from rowlock.storage.postgres.connection import Connections
+from rowlock.storage.postgres.connection import _SESSION, Connections
 from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
 from rowlock.storage.sqlite import SqliteStore
 from rowlock.storage.sqlite import settle as sqlite_settle
 from rowlock.storage.statements import statements
 
-VARIABLE = "FAULTS_MUTANT"
 LATE_SECONDS = 0.2
 
 
 class LocalClock:
-    """What a worker's own clock says."""
+    """The worker's own clock instead of the store's."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -38,7 +44,7 @@ def clock() -> Clock | None:
 
 
 def apply() -> None:
-    """Take out the guard that the environment names, if it names one."""
+    """Remove the guard named by FAULTS_MUTANT, if any."""
     name = os.environ.get(VARIABLE, "")
     if name and name != "local_clock":
         _MUTANTS[name]()
@@ -50,7 +56,7 @@ def _each_store(verb: str, change: Any, put: Any = setattr) -> None:
 
 
 def early_ack() -> None:
-    """Enqueue answers before the commit."""
+    """Enqueue returns before the commit."""
     kept: set[asyncio.Task[Any]] = set()
 
     def change(enqueue: Any) -> Any:
@@ -68,7 +74,7 @@ def early_ack() -> None:
 
 
 def swallow_errors(put: Any = setattr) -> None:
-    """Enqueue answers as if all were well, whatever the store said."""
+    """Enqueue reports success even if the store raises an error."""
 
     def change(enqueue: Any) -> Any:
         async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
@@ -82,7 +88,7 @@ def swallow_errors(put: Any = setattr) -> None:
 
 
 def keyless() -> None:
-    """Unique keys are not looked at."""
+    """Unique keys are ignored."""
 
     def change(enqueue: Any) -> Any:
         async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> Any:
@@ -94,7 +100,7 @@ def keyless() -> None:
 
 
 def release_counts() -> None:
-    """A job that is given back has spent its attempt."""
+    """A released job's attempt counts."""
 
     def change(settle: Any) -> Any:
         async def changed(self: Any, owner: str, settlements: Sequence[Settlement]) -> Any:
@@ -107,31 +113,41 @@ def release_counts() -> None:
 
 
 def no_rescue() -> None:
-    """Nobody looks after the jobs of the dead."""
+    """Jobs of dead workers are not rescued."""
 
     async def nothing(*_: Any) -> int:
         return 0
 
-    Keeper.rescue = nothing  # type: ignore[method-assign]
+    Maintenance.rescue = nothing  # type: ignore[method-assign]
     Supervisor._clean_up = nothing  # type: ignore[method-assign,assignment]
 
 
+def transactions_left_open() -> None:
+    """Transactions of lost attempts stay open until MongoDB itself ends them."""
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    mongo_attempts._end = nothing  # type: ignore[assignment]
+
+
 def session_state() -> None:
-    """Prepared statements are expected where they were left: in the same session."""
+    """Connections assume that a session keeps its prepared statements, as if there were no pooler."""
 
     async def no_pooler(_: Any) -> bool:
         return False
 
     Connections._behind_pooler = no_pooler  # type: ignore[method-assign,assignment]
+    _SESSION.clear()  # a pooler rejects these session settings
 
 
 def unreplicated() -> None:
-    """MongoDB answers when the primary alone has a write."""
+    """MongoDB acknowledges a write when only the primary has it (w=1)."""
     from pymongo import WriteConcern
 
     from rowlock.storage.mongo import connection
 
-    connection.DURABLE = WriteConcern(w=1, j=True)
+    connection.DURABLE = connection.TRANSACTION["write_concern"] = WriteConcern(w=1, j=True)
 
 
 def _sqlite_statement(name: str, old: str, new: str) -> None:
@@ -141,7 +157,7 @@ def _sqlite_statement(name: str, old: str, new: str) -> None:
 
 
 def settle_by_id() -> None:
-    """SQLite and MongoDB end an attempt whoever holds the lease."""
+    """SQLite and MongoDB settle an attempt without checking lease and owner."""
     _sqlite_statement("end_attempts", "AND lease = ? AND owner = ?", "AND (lease = ? OR 1) AND (owner = ? OR 1)")
     settled = mongo_settle._settle
 
@@ -155,14 +171,14 @@ def settle_by_id() -> None:
         return lost, now
 
     async def none(_scope: Any, _owner: str, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Not by the shorter way of those that succeeded."""
+        """Disable the fast path for successes."""
         return settlements
 
     mongo_settle._settle, mongo_settle.finish = unguarded, none
 
 
 def rescue_is_free() -> None:
-    """In SQLite and MongoDB, a job whose lease ran out gets its attempt back."""
+    """In SQLite and MongoDB, the attempt of a rescued job does not count."""
 
     def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
         free = [s._replace(outcome=Outcome.RELEASE) for s in settlements]
@@ -193,19 +209,19 @@ def rescue_is_free() -> None:
 
 
 def free_ticks() -> None:
-    """A schedule moves on whoever else has moved it."""
+    """A schedule advances even if another scheduler has already advanced it."""
     named: Any = statements("postgres")
     named["advance_schedule"] = named["advance_schedule"].replace("AND next_at = $2", "AND $2::timestamptz IS NOT NULL")
 
 
 def ledger_apart() -> None:
-    """The rows of a chunk are committed before its line in the ledger."""
-    from rowlock.imports.chunk import ChunkWork
+    """The rows of a chunk are committed before its ledger entry."""
+    from rowlock.imports.load.chunk import ChunkWork
 
     load = ChunkWork.load
 
     async def apart(self: Any, frame: Any, tx: Any) -> Any:
-        async with self.shop.engine.store.transaction() as own:
+        async with self.context.engine.store.transaction() as own:
             loaded = await load(self, frame, own)
         await asyncio.sleep(LATE_SECONDS)
         return loaded
@@ -213,8 +229,49 @@ def ledger_apart() -> None:
     setattr(ChunkWork, "load", apart)  # noqa: B010 - a method of someone else's class
 
 
+def stall_in_chunk() -> None:
+    """Removes no guard. On MongoDB without transactions, the first load into each collection hangs after some rows.
+
+    The file `stalled-COLLECTION` holds the id of its process.
+    """
+    import polars as pl
+
+    from rowlock.storage.mongo import stepwise
+    from rowlock.storage.mongo.connection import Scope
+    from rowlock.storage.mongo.intents import Intents
+    from rowlock.storage.tables import Load, Loaded
+
+    stepwise.WRITE_ROWS = 20
+    load = stepwise.Step._load
+    record = Intents.record
+
+    async def loading(self: Any, scope: Scope, how: Load, frame: pl.DataFrame, intents: Intents) -> Loaded:
+        async def stalling(scope: Scope, *rows: Any) -> None:
+            if intents.inserts or intents.updates:
+                with suppress(FileExistsError), open(f"stalled-{how.table}", "x") as file:
+                    file.write(f"{os.getpid()}\n")
+                    file.close()
+                    await asyncio.sleep(3_600)
+            await record(intents, scope, *rows)
+
+        setattr(intents, "record", stalling)  # noqa: B010 - of this load alone
+        return await load(self, scope, how, frame, intents)
+
+    stepwise.Step._load = loading  # type: ignore[method-assign]
+
+
+def no_intents() -> None:
+    """The intents that an earlier attempt recorded before its writes are ignored."""
+    from rowlock.storage.mongo.intents import Intents
+
+    async def nothing(*_: Any) -> None: ...
+
+    stall_in_chunk()
+    Intents.read = nothing  # type: ignore[method-assign]
+
+
 def no_permits() -> None:
-    """Calls of another service are not counted."""
+    """Calls of another service do not count against its limits."""
 
     async def taken(*_: Any) -> float:
         return 0.0
@@ -223,7 +280,7 @@ def no_permits() -> None:
 
 
 def early_end() -> None:
-    """A call counts from its permit, not from its end."""
+    """A call counts from its permit instead of its end."""
 
     def change(take_call: Any) -> Any:
         async def changed(self: Any, permit_id: str, *more: Any) -> float:
@@ -238,7 +295,7 @@ def early_end() -> None:
 
 
 def no_holds() -> None:
-    """Everyone may work on every subject at the same time."""
+    """Subject locks exclude nobody."""
 
     def change(hold_subjects: Any) -> Any:
         async def changed(self: Any, kind: str, keys: Sequence[str], holder: str, seconds: float) -> Any:
@@ -255,7 +312,7 @@ def no_holds() -> None:
 
 
 def no_marks() -> None:
-    """Nobody notes which job wrote a property last."""
+    """No mark records which job wrote a property last."""
 
     def change(mark_subjects: Any) -> Any:
         async def changed(self: Any, kind: str, holder: str, marks: Any) -> Any:
@@ -266,8 +323,33 @@ def no_marks() -> None:
     _each_store("mark_subjects", change)
 
 
+def keep_places(put: Any = setattr) -> None:
+    """A job keeps its payload and place even if a newer enqueue returned it."""
+
+    def change(enqueue: Any) -> Any:
+        async def changed(self: Any, jobs: Sequence[NewJob], connection: Any = None) -> Any:
+            kept = [job._replace(unique=job.unique and replace(job.unique, newest_wins=False)) for job in jobs]
+            return await enqueue(self, kept, connection)
+
+        return changed
+
+    _each_store("enqueue", change, put)
+
+
+def free_unseen() -> None:
+    """A key is freed even if a newer enqueue returned its job."""
+
+    def change(free_keys: Any) -> Any:
+        async def changed(self: Any, newest: Any) -> Any:
+            return await free_keys(self, dict.fromkeys(newest, "f" * 8 + "-ffff-7fff-bfff-" + "f" * 12))
+
+        return changed
+
+    _each_store("free_keys", change)
+
+
 def keyless_deals() -> None:
-    """Deals are created as they come."""
+    """Deals are created without a unique key."""
     from rowlock.sync.hubspot import HubSpot
     from rowlock.sync.hubspot.records import Record
 
@@ -282,23 +364,103 @@ def keyless_deals() -> None:
     setattr(HubSpot, "upsert", changed)  # noqa: B010 - a method of someone else's class
 
 
+def errors_are_values() -> None:
+    """Every store error except StoreUnavailable is treated as a refused value of the settlement."""
+
+    def change(settle: Any) -> Any:
+        async def changed(self: Any, owner: str, settlements: Sequence[Settlement]) -> Any:
+            try:
+                return await settle(self, owner, settlements)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                raise ValueRefused(str(error)) from error
+
+        return changed
+
+    _each_store("settle", change)
+
+
+def by_last_start() -> None:
+    """Prefetched jobs are released only if no job has started for a second."""
+    surplus, renewed = Prefetch.surplus, {"starts": 0, "at": 0.0}
+
+    def changed(self: Any, now: float, buffered: int) -> int:
+        starts = self._received - buffered
+        if starts != renewed["starts"] or not buffered:
+            renewed.update(starts=starts, at=now)
+        return surplus(self, now, buffered) if now - renewed["at"] > 1 else 0
+
+    setattr(Prefetch, "surplus", changed)  # noqa: B010 - a method of someone else's class
+
+
+def stdin_channel() -> None:
+    """The control channel is also standard input, where subprocesses find it."""
+    channel = next(
+        (int(name) for name in os.listdir("/proc/self/fd") if int(name) >= control_channel.DESCRIPTOR_MIN), None
+    )
+    if channel is not None:  # a worker process
+        os.dup2(channel, 0)
+
+
+def no_leash() -> None:
+    """A worker detects its supervisor's death by the control channel only."""
+
+    def nothing(*_: Any) -> None: ...
+
+    control_channel.Leash._watch = nothing  # type: ignore[method-assign]
+    ctypes.CDLL(None).prctl(1, 0)
+
+
+def own_schema_only() -> None:
+    """A release refuses every newer schema."""
+    pending = migrate.pending
+
+    def changed(applied: Any, known: Any) -> Any:
+        if migrate.state(applied, known).newer:
+            raise SchemaTooNew("a newer release has migrated the store: upgrade this installation")
+        return pending(applied, known)
+
+    migrate.pending = changed
+
+
+def any_schema() -> None:
+    """A release accepts every newer schema."""
+    state = migrate.state
+
+    def changed(applied: Any, known: Any) -> Any:
+        return replace(state(applied, known), oldest=0)
+
+    migrate.state = changed
+
+
 _MUTANTS = {
     change.__name__: change
     for change in (
+        any_schema,
+        by_last_start,
         early_ack,
         early_end,
+        errors_are_values,
         free_ticks,
+        free_unseen,
         keyless,
         keyless_deals,
         ledger_apart,
         no_holds,
+        no_intents,
+        no_leash,
         no_marks,
         no_permits,
+        own_schema_only,
         release_counts,
         no_rescue,
         settle_by_id,
         rescue_is_free,
         session_state,
+        stall_in_chunk,
+        stdin_channel,
+        transactions_left_open,
         unreplicated,
     )
 }

@@ -1,4 +1,4 @@
-"""pgbouncer in transaction mode before a PostgreSQL server: every transaction may meet another session."""
+"""pgbouncer in transaction mode before a PostgreSQL server: every transaction may run in another session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from postgres_server import _free_port, _identity
 
 FOLDER_VARIABLE = "ROWLOCK_TEST_PGBOUNCER"
 _CACHE = Path(__file__).parents[2] / ".cache/pgbouncer"
-_SESSIONS = 3  # fewer than there are clients: they have to share
+_SESSIONS = 3  # fewer than clients, so that they share
 
 _SETTINGS = """
 [databases]
@@ -37,14 +37,14 @@ logfile = {folder}/log
 
 
 def find_pgbouncer() -> Path | None:
-    """The program, where the machine or tests/faults/get_pgbouncer.sh has put it."""
+    """Return the path of pgbouncer, installed on the machine or by tests/faults/get_pgbouncer.sh."""
     folders = [os.environ.get(FOLDER_VARIABLE, ""), *os.environ.get("PATH", "").split(":"), "/usr/sbin"]
     places = [*(Path(folder) / "pgbouncer" for folder in folders if folder), _CACHE / "usr/sbin/pgbouncer"]
     return next((place for place in places if os.access(place, os.X_OK)), None)
 
 
 class Pgbouncer:
-    """One pgbouncer on a port of its own, gone after the block."""
+    """A pgbouncer on its own port, stopped at the end of the block."""
 
     def __init__(self, target: int) -> None:
         self.port = _free_port()
@@ -53,7 +53,7 @@ class Pgbouncer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def before(self, url: str) -> str:
-        """The URL of the same database through this pooler."""
+        """Return the URL of the same database through this pooler."""
         return url.replace(f":{self._target}/", f":{self.port}/")
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Pgbouncer:
         settings.write_text(
             _SETTINGS.format(target=self._target, port=self.port, sessions=_SESSIONS, folder=self._folder)
         )
-        identity = _identity()  # it refuses root, as PostgreSQL does
+        identity = _identity()  # pgbouncer refuses to run as root, as PostgreSQL does
         if identity:
             for path in (self._folder, settings):
                 os.chown(path, identity["user"], identity["group"])

@@ -1,4 +1,4 @@
-"""Process trees under attack: started as users start them, watched, stopped, killed, and gone when the test is over."""
+"""Process trees under attack: started as users start them, watched, stopped, killed, and cleaned up after the test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK: Mapping[str, str] = {
     "ROWLOCK_BACKOFF_BASE_SECONDS": "0",
     "ROWLOCK_LOG_FORMAT": "json",
 }
-"""Leases of a second, so that losing one does not take long."""
+"""Settings with leases of 1 s, so that a lease is lost quickly."""
 
 
 def _die_with_the_test() -> None:
@@ -44,7 +44,7 @@ def _die_with_the_test() -> None:
 
 
 class Tree:
-    """A process and all that it starts, in a process group of its own."""
+    """A process and its descendants, in their own process group."""
 
     def __init__(self, arguments: Iterable[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -60,7 +60,9 @@ class Tree:
                 preexec_fn=_die_with_the_test,
             )
         self.pid = self._process.pid
-        self.killed: dict[int, float] = {}  # worker processes, by us, and when
+        self.killed: dict[int, float] = {}  # pid of each worker process killed by the test -> time
+        self._events: list[dict[str, Any]] = []
+        self._read_bytes = 0
 
     @property
     def alive(self) -> bool:
@@ -71,7 +73,7 @@ class Tree:
         return self._process.poll()
 
     def workers(self) -> list[int]:
-        """The process ids of its worker processes; one that is kept in reserve is none yet."""
+        """Return the pids of its worker processes, without the spare one in reserve."""
         started = {event["pid"] for event in self.events("worker.started")}
         try:
             children = psutil.Process(self.pid).children()
@@ -80,17 +82,18 @@ class Tree:
             return []
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What it logged, or of that the events of one name."""
-        found = []
-        for line in self.log.read_bytes().splitlines(keepends=True):
-            if line.startswith(b"{") and line.endswith(b"\n"):  # the last one may be under way
-                event = json.loads(line)
-                if name is None or event.get("event") == name:
-                    found.append(event)
-        return found
+        """Return its logged events, or only those with this name."""
+        with self.log.open("rb") as file:
+            file.seek(self._read_bytes)
+            for line in file:
+                if line.endswith(b"\n"):  # the last line may be incomplete
+                    self._read_bytes += len(line)
+                    if line.startswith(b"{"):
+                        self._events.append(json.loads(line))
+        return [event for event in self._events if name is None or event.get("event") == name]
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole group."""
+        """Send a signal to the whole group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -101,20 +104,20 @@ class Tree:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """The whole tree at once, as when a machine dies."""
+        """Kill the whole tree at once, as when a machine dies."""
         self.killed |= dict.fromkeys(self.workers(), time.monotonic())
         self.signal(signal.SIGKILL)
         self._process.wait(10)
 
     def kill_worker(self, pid: int) -> float:
-        """One worker process; returns the moment."""
+        """Kill one worker process. Returns the time."""
         moment = self.killed[pid] = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return moment
 
     def stop(self, seconds: float = 10.0) -> float:
-        """Ask its first process to stop, as an operator does; returns how long it took until all were gone."""
+        """Ask its first process to stop, as an operator does. Returns the seconds until all processes had ended."""
         asked = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -122,7 +125,7 @@ class Tree:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not stop within {seconds:g} s:\n{self.tail()}") from None
         took = time.monotonic() - asked
-        until(lambda: not self._members(), 2.0, "worker processes outlive their supervisor")
+        until(lambda: not self._members(), 30, "worker processes outlive their supervisor")
         return took
 
     def wait(self, seconds: float) -> int:
@@ -175,7 +178,7 @@ class Fleet:
         app: str = "faults.app:app",
         **environment: str,
     ) -> Tree:
-        """`rowlock worker`; returns when its worker processes work, unless `ready` is False."""
+        """Start `rowlock worker`. Waits until its worker processes are ready, unless `ready` is False."""
         url = database if isinstance(database, str) else database.url
         tree = self.start(
             *("rowlock", "worker", "--app", app, "--database", url),
@@ -187,7 +190,7 @@ class Fleet:
         return tree
 
     def await_workers(self, tree: Tree, database: Database | str, processes: int = 1) -> None:
-        """Wait until the tree's worker processes are at work: each has opened the database."""
+        """Wait until each of the tree's worker processes has opened the database."""
 
         def working() -> bool:
             assert tree.alive, f"the worker ended with {tree.code}:\n{tree.tail()}"
@@ -202,7 +205,7 @@ class Fleet:
 
 
 def _plain_environment() -> dict[str, str]:
-    """Ours, without settings that the machine may have, and with the tests' own modules."""
+    """Return this process's environment without Rowlock settings of the machine, with the tests' modules importable."""
     ours = {
         name: value
         for name, value in os.environ.items()

@@ -1,6 +1,6 @@
-"""Producers: in the test's own process, and as processes of their own that may be killed.
+"""Producers: in the test's own process, and as separate processes that may be killed.
 
-`python -m faults.producer URL COUNT [TYPE]` enqueues and writes down each id as soon as its enqueue returned.
+`python -m faults.producer URL COUNT [TYPE]` enqueues, and journals each id as soon as its enqueue returned.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from rowlock.settings import load
 
 IN_FLIGHT = 20
 AGAIN_SECONDS = 0.1
+PAUSE_SECONDS = 0.25  # between two jobs, to limit the jobs left over after an attack
 
 
 class Producer:
-    """Enqueues from the test, with the settings that its workers have."""
+    """Enqueues from the test, with the settings of its workers."""
 
     def __init__(self, database: Database | str, environment: Mapping[str, str] = QUICK) -> None:
         from faults.app import make_app
@@ -41,12 +42,12 @@ class Producer:
     def put(
         self, type_name: str, number: int = 1, *, options: Mapping[str, Any] | None = None, **payload: Any
     ) -> list[str]:
-        """Enqueue some equal jobs in one call; their ids."""
+        """Enqueue `number` equal jobs in one call. Returns their ids."""
         receipts = self.app.blocking.enqueue_many([(type_name, payload)] * number, **(options or {}))
         return [receipt.job_id for receipt in receipts]
 
     def rescue(self) -> int:
-        """Take back jobs whose lease has run out, as the keeper of some other machine; how many."""
+        """Rescue jobs with an expired lease, as maintenance on another machine does. Returns how many."""
 
         async def rescue() -> int:
             return len(await self.app.store.rescue(100, {}, str))
@@ -67,6 +68,7 @@ async def produce(url: str, number: int, type_name: str) -> None:
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 journal.write("acknowledged", receipt.job_id)
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async with app:
         await asyncio.gather(*(some(range(place, number, IN_FLIGHT)) for place in range(IN_FLIGHT)))

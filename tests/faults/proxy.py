@@ -1,4 +1,4 @@
-"""A network that fails, between a client and its database: a proxy in a thread of the test's process.
+"""A failing network between a client and its database: a proxy in a thread of the test's process.
 
 client ──▶ proxy ──▶ PostgreSQL, MongoDB        cut · slow · silent · the reply to a commit lost
 """
@@ -23,7 +23,7 @@ _ENCRYPT = {80877103, 80877104}  # "may we speak TLS (GSSAPI)?", answered by one
 
 
 class Connection:
-    """One client's connection, both halves."""
+    """One client's connection: both sockets."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -31,7 +31,7 @@ class Connection:
         self._writer = writer
         self._server: asyncio.StreamWriter | None = None
         self._silent = False
-        self._executed = False  # the client has sent what changes something, and its answer has not passed
+        self._executed = False  # the client has sent a change, and its answer has not passed yet
         self._wire = proxy.wire()
 
     async def run(self) -> None:
@@ -53,11 +53,11 @@ class Connection:
             self.cut()
 
     def silence(self) -> None:
-        """From now on nothing passes, and nobody is told."""
+        """Drop everything from now on, without closing."""
         self._silent = True
 
     def cut(self) -> None:
-        """Reset both halves."""
+        """Reset both sockets."""
         for writer in (self._writer, self._server):
             if writer is not None and writer.transport is not None:
                 writer.transport.abort()
@@ -66,7 +66,7 @@ class Connection:
         while data := await reader.read(_CHUNK_BYTES):
             executes = self._wire.executes(data)
             if executes and self._proxy.decides("request"):
-                return  # it never arrives
+                return  # the request never arrives
             self._executed = self._executed or executes
             await self._pass(data, writer)
 
@@ -74,7 +74,7 @@ class Connection:
         while data := await reader.read(_CHUNK_BYTES):
             if self._wire.answers(data) and self._executed:
                 self._executed = False
-                # What was asked has been committed.
+                # The request has been committed.
                 if self._proxy.decides("reply"):
                     return
             await self._pass(data, writer)
@@ -88,13 +88,13 @@ class Connection:
 
 
 class Wire(Protocol):
-    """What passes between a client and its database, seen from the middle."""
+    """Parses the traffic between a client and its database."""
 
     def executes(self, data: bytes) -> bool:
-        """Whether the client asks in this piece for something that is committed with it."""
+        """Whether this piece of the client's data contains a request that commits."""
 
     def answers(self, data: bytes) -> bool:
-        """Whether an answer of the server is complete with this piece."""
+        """Whether this piece completes an answer of the server."""
 
 
 class PostgresWire:
@@ -133,13 +133,13 @@ class MongoWire:
         return messages, data
 
     def _commits(self, message: bytes) -> bool:
-        # Header, flags, the kind of the first section, the length of its document, the type of its first field.
+        # Header, flags, kind of the first section, length of its document, type of its first field.
         command = message[16 + 4 + 1 + 4 + 1 :].split(b"\0", 1)[0]
         return command == b"commitTransaction" or (command in self._WRITES and b"\x08autocommit\0" not in message)
 
 
 class Messages:
-    """Follows one direction of PostgreSQL's protocol, whatever the sizes of the pieces."""
+    """Parses one direction of PostgreSQL's protocol from pieces of any size."""
 
     def __init__(self, *, first_is_startup: bool) -> None:
         self.bare_bytes = 0
@@ -147,7 +147,7 @@ class Messages:
         self._rest = b""
 
     def kinds(self, data: bytes) -> str:
-        """The kinds of the messages that end in this piece; `?` for the question whether to encrypt."""
+        """Return the kinds of the messages that end in this piece; `?` for an encryption request."""
         return "".join(self._complete(data))
 
     def _complete(self, data: bytes) -> Iterator[str]:
@@ -169,7 +169,7 @@ class Messages:
 
 
 class Proxy:
-    """Listens on a port of its own and passes on to `target`, until told otherwise."""
+    """Listens on its own port and forwards to `target` until the test makes it fail."""
 
     def __init__(self, target: int, wire: Callable[[], Wire] = PostgresWire) -> None:
         self.target = target
@@ -185,7 +185,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
     def lose(self, rng: random.Random, *, requests: float = 0.0, replies: float = 0.0) -> None:
-        """Cut a connection before a statement arrives, or after it was committed and before its reply, so often."""
+        """Randomly cut connections before a statement arrives, or after its commit and before its reply."""
         self._rng = rng
         self._chances = {"request": requests, "reply": replies}
 
@@ -194,11 +194,11 @@ class Proxy:
         self._in_loop(lambda: [connection.cut() for connection in list(self._connections)])
 
     def silence(self) -> None:
-        """Every connection there is becomes half-open: it stays, and says nothing any more."""
+        """Make every existing connection half-open: it stays open and passes nothing."""
         self._in_loop(lambda: [connection.silence() for connection in list(self._connections)])
 
     def decides(self, what: str) -> bool:
-        """Whether this request or reply is lost."""
+        """Decide whether to lose this request or reply."""
         lost = self._chances[what] > 0 and self._rng.random() < self._chances[what]
         self.counts[what] += lost
         return lost
@@ -245,5 +245,5 @@ class Proxy:
 
 
 def proxy_of(database: PostgresDatabase | MongoDatabase) -> Proxy:
-    """One that stands before this database."""
+    """Start a proxy in front of this database."""
     return Proxy(database.port, MongoWire if isinstance(database, MongoDatabase) else PostgresWire)

@@ -1,4 +1,4 @@
-"""Operations for the sync under attack, in the order in which they are asked for, and what must become of them."""
+"""Operations for the sync under attack, in enqueue order, and their expected result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unittest import mock
 from faults.databases import Database, Record
 from faults.processes import QUICK, Fleet, Tree
 from rowlock.settings import load
-from rowlock.storage.records import JobFilter, Status
+from rowlock.storage.records import JobFilter, Receipt, Retried, Status
 from sync.standin import StandIn
 
 APP = "faults.sync_app:app"
-CALLS, SECONDS, SEARCHES = 40, 0.5, 4  # so many calls in any stretch of time, and searches in any second
+CALLS, SECONDS, SEARCHES = 40, 0.5, 4  # calls in any period of SECONDS, and searches in any second
 TIERS = ("social", "core", "premium", "corporate", "founding_member", "vip")
 STATUSES = ("pending", "trialing", "active", "past_due", "paused", "cancelled")
-_ITS_OWN = ("hubspot.ensure", "hubspot.cycle")  # what the integration does by itself
+_ITS_OWN = ("hubspot.ensure", "hubspot.cycle")  # jobs that the integration enqueues itself
 SHARES = {
     "update_contact": 45,
     "create_contact": 15,
@@ -34,20 +34,20 @@ SHARES = {
 
 @dataclass
 class Workload:
-    """What is asked for, and the state that one patient caller would have left."""
+    """Generates operations, and the state that a single patient caller would leave."""
 
     rng: random.Random
     people: int
     contacts: dict[str, dict[str, str]] = field(default_factory=dict)
     deals: dict[str, dict[str, str]] = field(default_factory=dict)
     companies: dict[str, dict[str, str]] = field(default_factory=dict)
-    associations: set[tuple[str, str, str]] = field(default_factory=set)  # kind of the first, its key, an e-mail
+    associations: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, key, e-mail)
     asked: int = 0
     bad: int = 0
     _tiers: dict[str, list[str]] = field(default_factory=dict)
 
     def next(self) -> tuple[str, dict[str, Any]]:
-        """One more operation and its payload."""
+        """Return the next operation and its payload."""
         self.asked += 1
         (name,) = self.rng.choices(list(SHARES), list(SHARES.values()))
         made: tuple[str, dict[str, Any]] = getattr(self, f"_{name}")(f"m{self.rng.randrange(self.people)}@x.org")
@@ -76,7 +76,7 @@ class Workload:
         return "update_contact", payload
 
     def _bad_update(self, email: str) -> tuple[str, dict[str, Any]]:
-        """One whose value the other side does not take: it dies, alone, and makes no contact."""
+        """Return an update whose value the service rejects: only this job fails, and no contact is created."""
         self.bad += 1
         return "update_contact", {"email": email, "properties": {"lifecyclestage": f"nowhere {self.asked}"}}
 
@@ -120,7 +120,7 @@ class Workload:
     # -- judging -----------------------------------------------------------------------------------
 
     def differences(self, state: dict[str, Any]) -> list[str]:
-        """How the other side's state is not what it should be."""
+        """Return the differences between the service's state and the expected one."""
         objects = state["objects"]
         found = []
         contacts = {each["properties"]["email"]: each["properties"] for each in objects["contacts"]}
@@ -169,7 +169,7 @@ class Workload:
 
 
 def prepare(standin: StandIn) -> None:
-    """Make the properties that the operations write, as a start some seconds before would have done."""
+    """Create the properties that the operations write, as the start-up job does."""
     from backoffice.hubspot.vocabulary import PROPERTIES
 
     fields = {"string": "text", "enumeration": "select", "date": "date"}
@@ -184,7 +184,7 @@ def prepare(standin: StandIn) -> None:
 
 
 def judge(standin: StandIn) -> dict[str, Any]:
-    """What must hold whatever happens: the limits, the order, one object for each key, and proper requests."""
+    """Assert the invariants: limits, order, one object per key, well-formed requests. Returns the judgement."""
     found = standin.judgement()
     assert [(window["name"], window["most"]) for window in found["windows"] if window["most"] > window["count"]] == []
     assert sum(window["overruns"] for window in found["windows"]) == 0
@@ -195,7 +195,7 @@ def judge(standin: StandIn) -> dict[str, Any]:
 
 
 class Syncing:
-    """Enqueues from the test, with the settings that its workers have."""
+    """Enqueues from the test, with the settings of its workers."""
 
     def __init__(self, database: Database, standin: StandIn, **environment: str) -> None:
         self.database = database
@@ -204,7 +204,7 @@ class Syncing:
             "ROWLOCK_HUBSPOT_TOKEN": standin.token,
             "ROWLOCK_HUBSPOT_URL": standin.url,
             "ROWLOCK_SYNC_TIMEOUT_SECONDS": "1.0",
-            "ROWLOCK_DEATHS_MAX": "100",  # the attack kills more often than bad luck would
+            "ROWLOCK_DEATHS_MAX": "100",  # the attack kills far more often than real failures
             "FAULTS_LIMIT": f"{CALLS}/{SECONDS}/{SEARCHES}",
             **environment,
         }
@@ -221,17 +221,19 @@ class Syncing:
         self.app.blocking.close()
 
     def worker(self, fleet: Fleet, processes: int = 1, **environment: str) -> Tree:
-        """A tree of workers, at work."""
+        """Start a tree of workers and wait until they are ready."""
         told = {**self.environment, **environment}
         return fleet.worker(self.database, processes=processes, concurrency=2, app=APP, **told)
 
     def put(self, operation: str, payload: dict[str, Any], **options: Any) -> str:
-        """The id of the job."""
+        """Enqueue an operation and return the job's id."""
+        return self.send(operation, payload, **options).job_id
 
-        async def put() -> str:
-            return (await self.hub.enqueue(operation, payload, **options)).job_id
+    def send(self, operation: str, payload: dict[str, Any], **options: Any) -> Receipt:
+        async def send() -> Receipt:
+            return await self.hub.enqueue(operation, payload, **options)
 
-        return self.app.blocking.run(put())
+        return self.app.blocking.run(send())
 
     def put_all(self, workload: Workload, number: int) -> list[str]:
         async def put() -> list[str]:
@@ -239,12 +241,19 @@ class Syncing:
 
         return self.app.blocking.run(put())
 
-    def retry_dead(self) -> set[str]:
-        """All jobs that died, once more, as an operator does when the reason is mended."""
+    def run_now(self, job_id: str) -> bool:
+        """Make a delayed job available, as an operator does."""
 
-        async def retry() -> set[str]:
-            where = JobFilter(status=Status.FAILED, type_prefix="hubspot.")
-            return set((await self.app.store.retry(where, 100_000)).retried)
+        async def run_now() -> bool:
+            return await self.app.store.run_now(job_id)
+
+        return self.app.blocking.run(run_now())
+
+    def retry_dead(self) -> Retried:
+        """Retry all dead letters, as an operator does after fixing the cause."""
+
+        async def retry() -> Retried:
+            return await self.app.store.retry(JobFilter(status=Status.FAILED, type_prefix="hubspot."), 100_000)
 
         return self.app.blocking.run(retry())
 
@@ -257,5 +266,5 @@ class Syncing:
         return self.over() and all(job.status == "succeeded" for job in self.jobs().values())
 
     def over(self) -> bool:
-        """Whether every job has succeeded or died."""
+        """Whether every job has succeeded or failed."""
         return all(job.status in ("succeeded", "failed", "cancelled") for job in self.jobs().values())

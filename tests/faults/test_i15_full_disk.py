@@ -1,6 +1,6 @@
-"""I15, for jobs: a full disk gives no false answer, and work goes on when there is space again.
+"""I15, for jobs: a full disk causes no false answer, and work continues when there is space again.
 
-MongoDB, which ends itself on a full disk, has its own in test_mongo.py.
+mongod exits on a full disk: test_mongo.py has its test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFUSALS = 5
 
 
 class Disk(ABC):
-    """Where the database is, and how its space runs out."""
+    """The disk of a database, and a way to fill it."""
 
     database: Database
 
@@ -42,7 +42,7 @@ class Disk(ABC):
 
 
 class SmallMount(Disk):
-    """A file system of a few megabytes."""
+    """A mounted file system of a few MB."""
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.database = database
@@ -62,7 +62,7 @@ class SmallMount(Disk):
 
 
 class SmallFiles(Disk):
-    """Without the right to mount: no file of this process may grow."""
+    """A limit on the file size of this process, for users without the right to mount."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
@@ -102,7 +102,7 @@ def sqlite_disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def postgres_disk(postgres_database: PostgresDatabase) -> Iterator[Disk]:
-    """The table that grows, with all payloads, is on the small disk; the server's log of changes is not."""
+    """The growing table with all payloads is on the small disk; the server's write-ahead log is not."""
     folder = postgres_database.server.folder / postgres_database.name
     if not mounted(folder):
         pytest.skip("a small disk for PostgreSQL has to be mounted, which only root may")
@@ -123,7 +123,7 @@ def disk(request: pytest.FixtureRequest) -> Disk:
 
 
 def enqueue_on_a_full_disk(disk: Disk, producer: Producer) -> tuple[set[str], list[str]]:
-    """Enqueue until it does not work any more, and a few times after that: the jobs acknowledged, the refusals."""
+    """Enqueue until it fails, and a few times more. Returns the acknowledged jobs and the refusals."""
     acknowledged, refusals = set(producer.put("tick", 3)), list[str]()
     disk.fill()
     for _ in range(TRIES):
@@ -143,13 +143,13 @@ def test_a_full_disk_gives_no_false_answer_and_work_goes_on_when_there_is_space(
         assert len(refusals) == REFUSALS
         assert all("space" in reason or "full" in reason for reason in refusals), refusals
         assert set(disk.database.records()) == acknowledged
-        tree = fleet.worker(disk.database, ready=False)  # with nothing free
-        until(lambda: tree.events("worker.started") or not tree.alive, 20, tree.tail)
+        tree = fleet.worker(disk.database, ready=False)  # while the disk is full
+        until(lambda: tree.events("worker.started") or not tree.alive, 60, tree.tail)
         disk.free()
         acknowledged |= set(producer.put("tick", 3))
         if not tree.alive:
             fleet.worker(disk.database, ready=False)
-        until(lambda: disk.database.waiting() == 0, 30, lambda: f"{disk.database.statuses()} {tree.tail()}")
+        until(lambda: disk.database.waiting() == 0, 60, lambda: f"{disk.database.statuses()} {tree.tail()}")
     assert set(disk.database.records("succeeded")) == acknowledged
 
 

@@ -1,4 +1,4 @@
-"""I15, for uploads: a full disk gives no false answer, leaves nothing half-written, and goes on when there is space."""
+"""I15, for uploads: a full disk causes no false answer and no partial file; uploads work again when there is space."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from faults.test_i15_full_disk import SPACE_MB, mounted
 from rowlock import Rowlock
-from rowlock.desk import Desk
 from rowlock.errors import StoreUnavailable
-from rowlock.imports.upload import Incoming
+from rowlock.imports.intake.upload import Incoming
+from rowlock.management import ManagementService
 from rowlock.settings import load
 
 LINE = b"ada@example.org,Ada Lovelace\n"
@@ -36,13 +36,13 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, small: Path) -> AsyncIterator[Desk]:
+async def management(tmp_path: Path, small: Path) -> AsyncIterator[ManagementService]:
     settings = load(database_url=f"sqlite:///{tmp_path}/jobs.db", import_store=str(small))
     app = Rowlock(settings=settings)
     app.importer("customers", row=Customer, key=["email"], into="customers")
     async with app:
         await app.migrate()
-        yield Desk(app)
+        yield ManagementService(app)
 
 
 def written(tmp_path: Path, megabytes: float) -> Path:
@@ -55,21 +55,23 @@ def stored(small: Path) -> list[Path]:
     return [path for path in small.rglob("*") if path.is_file()]
 
 
-async def test_a_full_disk_takes_no_file_and_keeps_no_part_of_one(desk: Desk, tmp_path: Path, small: Path) -> None:
+async def test_a_full_disk_takes_no_file_and_keeps_no_part_of_one(
+    management: ManagementService, tmp_path: Path, small: Path
+) -> None:
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="no space left"):
-            await desk.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
+            await management.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
         assert stored(small) == []
-    assert (await desk.import_jobs())["imports"] == []
+    assert (await management.import_jobs())["imports"] == []
     fits = written(tmp_path, SPACE_MB / 2)
-    told = await desk.import_file(fits, type="customers")
+    told = await management.import_file(fits, type="customers")
     (kept,) = stored(small)
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == told["sha256"]
-    assert [each["id"] for each in (await desk.import_jobs())["imports"]] == [told["id"]]
+    assert [each["id"] for each in (await management.import_jobs())["imports"]] == [told["id"]]
 
 
 async def test_the_attack_notices_an_error_that_is_swallowed(
-    desk: Desk, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+    management: ManagementService, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = Incoming._save
 
@@ -78,6 +80,6 @@ async def test_the_attack_notices_an_error_that_is_swallowed(
             save(self, data, last)
 
     monkeypatch.setattr(Incoming, "_save", careless)
-    told = await desk.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
+    told = await management.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
     (kept,) = stored(small)
     assert hashlib.sha256(kept.read_bytes()).hexdigest() != told["sha256"]

@@ -1,4 +1,4 @@
-"""Calls of another service: never more than its limit in any window, by its own clock, whoever makes them and dies."""
+"""Calls of a service never exceed its limit in any window of its clock, even if callers die."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def window(standin: StandIn) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("rounds", "windows"),
-    [pytest.param(5, 3, id="short"), pytest.param(60, 80, id="long", marks=[pytest.mark.long])],
+    [pytest.param(2, 3, id="short"), pytest.param(60, 80, id="long", marks=[pytest.mark.long])],
 )
 def test_no_window_holds_more_calls_than_its_limit_though_callers_are_killed(
     database: Database,
@@ -45,28 +46,28 @@ def test_no_window_holds_more_calls_than_its_limit_though_callers_are_killed(
     skewed = ":".join(filter(None, [str(Path(__file__).parent / "skewed"), str(TESTS), os.environ.get("PYTHONPATH")]))
     late = {"PYTHONPATH": skewed, "FAULTS_CLOCK_SECONDS": "3600"} if database.kind == "postgres" else {}
     racers = [racer(fleet, database, standin), *(racer(fleet, database, standin, **late) for _ in range(PROCESSES - 1))]
-    until(lambda: window(standin)["calls"], 20, racers[0].tail)
+    until(lambda: window(standin)["calls"], 60, racers[0].tail)
     for _ in range(rounds):
         until(after(rng.uniform(0.1, 0.6)), 2)
         dead = rng.randrange(PROCESSES)
         racers[dead].kill()
         racers[dead] = racer(fleet, database, standin, **(late if dead else {}))
     begun = window(standin)["calls"]
-    until(lambda: window(standin)["calls"] >= begun + windows * CALLS, windows * SECONDS * 4 + 20, racers[0].tail)
+    until(lambda: window(standin)["calls"] >= begun + windows * CALLS, windows * SECONDS * 4 + 60, racers[0].tail)
     judged = window(standin)
     figure(f"calls {database.kind}: {judged['calls']} calls, {rounds} kills, at most {judged['most']} of {CALLS}")
     assert all(each.alive for each in racers), racers[0].tail()
     assert judged["overruns"] == 0
-    assert CALLS * 3 // 4 <= judged["most"] <= CALLS  # near all that the limit gives, and not one more
+    assert CALLS * 3 // 4 <= judged["most"] <= CALLS  # nearly the whole limit, and never more
 
 
 def test_the_attack_notices_calls_that_nobody_counts(sqlite_database: Database, fleet: Fleet, standin: StandIn) -> None:
     tree = racer(fleet, sqlite_database, standin, FAULTS_MUTANT="no_permits")
-    until(lambda: window(standin)["overruns"], 20, tree.tail)
+    until(lambda: window(standin)["overruns"], 60, tree.tail)
 
 
 def test_the_attack_notices_calls_that_count_from_their_start(
     postgres_database: Database, fleet: Fleet, standin: StandIn
 ) -> None:
     trees = [racer(fleet, postgres_database, standin, FAULTS_MUTANT="early_end") for _ in range(2)]
-    until(lambda: window(standin)["overruns"], 20, trees[0].tail)
+    until(lambda: window(standin)["overruns"], 60, trees[0].tail)

@@ -1,4 +1,4 @@
-"""A storm of 429: the fleet rests as one, and nobody pays with an attempt."""
+"""A storm of 429: the whole fleet rests, and no job loses an attempt."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from faults.until import until
 from sync.standin import StandIn
 
 REST_SECONDS = 1
-SLACK_SECONDS = 0.5  # a call that was allowed before the rest may arrive a little later
+SLACK_SECONDS = 0.5  # a call permitted before the rest may arrive a little later
 _LONG = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
     ("kind", "seconds"),
     [
-        pytest.param("429_after", 2.5, id="short"),
+        pytest.param("429_after", 1.5, id="short"),
         pytest.param("429_after", 60.0, id="long", marks=_LONG),
         pytest.param("429", 60.0, id="without a word, long", marks=_LONG),
     ],
@@ -47,7 +47,7 @@ def test_a_storm_lets_the_whole_fleet_rest_and_costs_no_attempt(
     refusals = [call["ended"] for call in calls if call["trouble"] == kind]
     figure(f"storm of {kind}, {seconds:g} s: {len(refusals)} calls refused, {judged['calls']} in all")
     assert attempts == {1}
-    if kind == "429_after":  # so long nobody calls, in either process
+    if kind == "429_after":  # no call in either process for REST_SECONDS
         early = [
             call["arrived"]
             for call in calls
@@ -55,7 +55,7 @@ def test_a_storm_lets_the_whole_fleet_rest_and_costs_no_attempt(
         ]
         assert early == []
     assert len({event["pid"] for tree in trees for event in tree.events("job.succeeded")}) == 2
-    # Not everyone finds out alone, again and again: the limits would let eight times as many be refused.
+    # All callers share the rest: otherwise the limits would allow eight times as many refusals.
     assert len(refusals) <= 12 + CALLS / SECONDS * seconds / 8
 
 

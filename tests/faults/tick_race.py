@@ -1,4 +1,7 @@
-"""`python -m faults.tick_race URL TICKS`: fires the ticks of one schedule as fast as it can, on a clock of its own."""
+"""`python -m faults.tick_race URL TICKS PROCESSES`: fire the ticks of one schedule as fast as possible.
+
+Each process has its own clock.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import sys
 from datetime import UTC, datetime
 
 from faults.app import app, journal
+from faults.race import fork
 from faults.until import until
 from rowlock import FakeClock
+from rowlock.errors import StoreUnavailable
 from rowlock.jobs.scheduler import Scheduler
 from rowlock.observe import logs
 
@@ -27,12 +32,23 @@ async def race(url: str, ticks: int) -> None:
         scheduler = Scheduler(engine.store, engine.enqueuer, engine.schedules, engine.measures, logs.get())
         await scheduler.round()
         journal.write("ready", "")
-        until(lambda: journal.path.with_name(START).exists(), 60, "the start signal")
+        until(lambda: journal.path.with_name(START).exists(), 100, "the start signal")
         for _ in range(ticks):
             clock.advance(EVERY_SECONDS)
-            await scheduler.round()
+            await fire(scheduler)
         journal.write("done", "")
 
 
+async def fire(scheduler: Scheduler) -> None:
+    """Run a round, repeated while the store is unavailable, as `Scheduler.run` does."""
+    while True:
+        try:
+            await scheduler.round()
+            return
+        except StoreUnavailable as error:
+            journal.write("delayed", "", note=str(error))
+
+
 if __name__ == "__main__":
+    fork(int(sys.argv[3]))
     asyncio.run(race(sys.argv[1], int(sys.argv[2])))

@@ -13,7 +13,7 @@ from typing import Any
 
 from rowlock import Backoff, Job, Rowlock
 from rowlock.jobs.registry import JobType
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 
 if os.environ.get("HOSTILE_MUTANT") == "redaction_off":
     Redactor.text = lambda self, text: text  # type: ignore[method-assign]

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from faults.conftest import database, figure, fleet, mongo_database, postgres_database, sqlite_database
+from faults.conftest import (
+    database,
+    figure,
+    fleet,
+    mongo_database,
+    postgres_database,
+    pytest_generate_tests,
+    sqlite_database,
+)
 
-__all__ = ["database", "figure", "fleet", "mongo_database", "postgres_database", "sqlite_database"]
+__all__ = [
+    "database",
+    "figure",
+    "fleet",
+    "mongo_database",
+    "postgres_database",
+    "pytest_generate_tests",
+    "sqlite_database",
+]

@@ -27,8 +27,8 @@ def say(told: Any) -> None:
 
 def confined(order: Order) -> None:
     """As the real one confines itself."""
-    from rowlock.imports.order import Order as Given
-    from rowlock.imports.planner import confine
+    from rowlock.imports.read.plan_request import Order as Given
+    from rowlock.imports.read.planner import confine
 
     confine(Given(**order))
 

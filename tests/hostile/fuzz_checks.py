@@ -12,7 +12,7 @@ from typing import Any
 
 import schemathesis
 
-from rowlock.web.problem import MEDIA_TYPE, PROBLEMS
+from rowlock.http.problem import MEDIA_TYPE, PROBLEMS
 
 SECRETS: list[str] = json.loads(os.environ["FUZZ_SECRETS"])
 _STACK = re.compile(r'"stackTrace":"(?:[^"\\]|\\.)*"')  # that of a handler, which administrators may see

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -17,12 +18,12 @@ import psutil
 from hostile.bad_files import BadFile
 from imports.conftest import Customer
 from rowlock.errors import FileRefused
-from rowlock.imports import sandbox as sandbox_module
-from rowlock.imports.child import Child
 from rowlock.imports.fields import dump, fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.order import Found, Order
-from rowlock.imports.sandbox import Sandbox
+from rowlock.imports.read import sandbox as sandbox_module
+from rowlock.imports.read.plan_request import Found, Order
+from rowlock.imports.read.sandbox import Sandbox
+from rowlock.imports.read.sandbox_process import Child
 
 MEMORY_MB = 512
 SECONDS = 5.0
@@ -56,13 +57,32 @@ def order_of(path: Path, folder: Path, **others: Any) -> Order:
 
 @dataclass
 class Use:
-    """The most that a child was seen to take."""
+    """The most that a child was seen to take.
+
+    Memory counts from the next look on: what a child takes between two looks depends on when the machine lets the
+    sandbox look, and the sandbox ends the child then.
+    """
 
     memory_mb: float = 0.0
     cpu_seconds: float = 0.0
     pids: set[int] = field(default_factory=set)
+    _seen_mb: float = 0.0
+    _ended: set[int] = field(default_factory=set)
+    _watcher: asyncio.Task[Any] | None = None
 
     def look(self, child: Child) -> None:
+        self.memory_mb = max(self.memory_mb, self._seen_mb)
+        self._watcher = asyncio.current_task()
+        self._read(child)
+
+    def end(self, child: Child) -> None:
+        """The sandbox ends the child: after a look, or because it is done. It may do so twice; the first counts."""
+        if child.pid not in self._ended and asyncio.current_task() is not self._watcher:
+            self._read(child)
+            self.memory_mb = max(self.memory_mb, self._seen_mb)
+        self._ended.add(child.pid)
+
+    def _read(self, child: Child) -> None:
         try:
             status = Path(f"/proc/{child.pid}/status").read_text()
             times = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -71,7 +91,7 @@ class Use:
         self.pids.add(child.pid)
         for line in status.splitlines():
             if line.startswith("VmHWM"):
-                self.memory_mb = max(self.memory_mb, int(line.split()[1]) / 1_024)
+                self._seen_mb = int(line.split()[1]) / 1_024
         self.cpu_seconds = max(self.cpu_seconds, (int(times[11]) + int(times[12])) / _TICKS)
 
 
@@ -86,7 +106,7 @@ def measured() -> Iterator[Use]:
         return resident_bytes(child)
 
     def look_and_kill(child: Child) -> None:
-        use.look(child)
+        use.end(child)
         kill(child)
 
     with mock.patch.object(Child, "resident_bytes", look), mock.patch.object(Child, "kill", look_and_kill):

@@ -21,10 +21,12 @@ from typing import Any
 import uvloop
 
 from rowlock import Job, Rowlock
+from rowlock.http import connection
+from rowlock.http.events import event_stream, subscriber
+from rowlock.http.routes import events
+from rowlock.http.server import address, bind, serve
 from rowlock.observe import logs
 from rowlock.settings import load
-from rowlock.web import connection, events, hub, listener
-from rowlock.web.serve import address, bind, serve
 
 SEND_BYTES = 16_384
 
@@ -32,20 +34,20 @@ seconds = float(os.environ.get("HOSTILE_STUCK_SECONDS", "30"))
 events._STUCK_SECONDS = seconds
 connection._STUCK_SECONDS = seconds
 if os.environ.get("HOSTILE_MUTANT") == "endless":
-    listener._HELD_MAX = 1_000_000_000
+    subscriber._HELD_MAX = 1_000_000_000
 
-hubs: list[hub.Hub] = []
+streams: list[event_stream.EventStream] = []
 
 
 def _found_again(make: Any) -> Any:
-    def made(self: hub.Hub, *given: Any) -> None:
+    def made(self: event_stream.EventStream, *given: Any) -> None:
         make(self, *given)
-        hubs.append(self)
+        streams.append(self)
 
     return made
 
 
-hub.Hub.__init__ = _found_again(hub.Hub.__init__)  # type: ignore[method-assign]
+event_stream.EventStream.__init__ = _found_again(event_stream.EventStream.__init__)  # type: ignore[method-assign]
 
 
 def tell(**told: object) -> None:
@@ -53,7 +55,7 @@ def tell(**told: object) -> None:
 
 
 def tell_who_listens() -> None:
-    (found,) = hubs
+    (found,) = streams
     held = [listener.held for listener in found._listeners]
     tell(event="listening", count=found.listening, held=sum(held), held_most=max(held, default=0))
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,9 +28,10 @@ from rowlock.tokens import new_token
 from web.malformed import MALFORMED
 from web.wire import not_refused
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 MEGABYTE = 1_048_576
 HELD_MAX = 256
+BURSTS_MAX = 100
 
 
 class Server:
@@ -54,10 +56,16 @@ class Server:
             self.http.post("/api/v1/queue/enqueue", json={"type": "note"}).raise_for_status()
 
     def answers(self) -> float:
-        """How long an answer takes now."""
-        began = time.monotonic()
+        """How long the server works until a request is answered, in seconds of its event loop's processor time.
+
+        Other processes may take the processor meanwhile; they do not count. The client waits for 20 seconds at most.
+        """
+        began = self._worked()
         assert self.http.get("/healthz").status_code == 200
-        return time.monotonic() - began
+        return self._worked() - began
+
+    def _worked(self) -> float:
+        return int(Path(f"/proc/{self.tree.pid}/schedstat").read_text().split()[0]) / 1e9
 
     @property
     def memory(self) -> float:
@@ -129,13 +137,13 @@ def test_clients_that_listen_come_and_go_by_the_thousand(
         dropped = time.monotonic()
         many.drop()
         after = server.answers()
-        until(lambda: server.listening()["count"] == 0, 30, server.tree.tail)
-        until(lambda: server.process.num_fds() <= files + 2, 30, lambda: server.process.num_fds() - files)
+        until(lambda: server.listening()["count"] == 0, 60, server.tree.tail)
+        until(lambda: server.process.num_fds() <= files + 2, 60, lambda: server.process.num_fds() - files)
         gone, left = time.monotonic() - dropped, server.memory
         many.open(clients)
         many.until_all_heard(b"event: ready", 120)
         many.drop()
-        until(lambda: server.listening()["count"] == 0, 30, server.tree.tail)
+        until(lambda: server.listening()["count"] == 0, 60, server.tree.tail)
     figure(
         f"{database.kind}: {clients:,} clients{note} in {opened:.1f} s, {each:.0f} kB each; an event to all in "
         f"{told:.2f} s; an answer meanwhile {busy * 1_000:.0f} ms, when all leave {after * 1_000:.0f} ms; "
@@ -150,20 +158,20 @@ def test_clients_that_listen_come_and_go_by_the_thousand(
     assert server.tree.events("http.failed") == []
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("bursts", [pytest.param(2, id="short"), pytest.param(10, id="long", marks=pytest.mark.long)])
 def test_many_changes_for_many_clients_do_not_stop_the_server(
-    serve: Serve, figure: Callable[[str], None], database: Database
+    serve: Serve, figure: Callable[[str], None], database: Database, bursts: int
 ) -> None:
     server = serve()
     with listeners(server.port, server.token) as many:
         many.open(1_000)
         many.until_all_heard(b"event: ready", 60)
         slowest = 0.0
-        for _ in range(10):
+        for _ in range(bursts):
             fill(database, 200)
             slowest = max(slowest, *(server.answers() for _ in range(30)))
             many.until_all_heard(b"event:", 60)
-    figure(f"2,000 changes told to 1,000 clients; the slowest answer meanwhile {slowest * 1_000:.0f} ms")
+    figure(f"{bursts * 200:,} changes sent to 1,000 clients; the slowest answer meanwhile {slowest * 1_000:.0f} ms")
     assert slowest < 1
 
 
@@ -180,22 +188,28 @@ def fill(database: Database, count: int) -> None:
     asyncio.run(add())
 
 
-def never_read(server: Server, database: Database, clients: int = 50, rounds: int = 20) -> dict[str, Any]:
-    """Clients with small windows that ask and never read, while much happens; what the server holds for them."""
+def never_read(server: Server, database: Database, clients: int = 50) -> dict[str, Any]:
+    """The most that the server held for clients with small windows that never read, until it held too much or
+    discarded what it held, twice.
+    """
     with listeners(server.port, server.token) as many, listeners(server.port, server.token) as one:
         many.open(clients, receive_bytes=2_048)
         one.open(1)
-        one.until_all_heard(b"event: ready", 20)
-        until(lambda: server.listening()["count"] == clients + 1, 30, server.tree.tail)
-        most = server.listening()
-        for _ in range(rounds):
+        one.until_all_heard(b"event: ready", 60)
+        until(lambda: server.listening()["count"] == clients + 1, 60, server.tree.tail)
+        last = most = server.listening()
+        discarded = 0
+        for _ in range(BURSTS_MAX):
             fill(database, 200)
-            one.until_all_heard(b"event:", 20)
-            most = max(most, server.listening(), key=lambda told: int(told["held_most"]))
-        return most | {"memory": server.memory}
+            one.until_all_heard(b"event:", 60)
+            now = server.listening()
+            discarded += now["held_most"] < last["held_most"]
+            last, most = now, max(most, now, key=lambda told: int(told["held_most"]))
+            if discarded == 2 or most["held_most"] > HELD_MAX:
+                return most | {"memory": server.memory}
+    raise AssertionError(f"after {BURSTS_MAX} bursts the server held at most {most}")
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_clients_that_never_read_are_not_kept_for_in_memory(
     serve: Serve, database: Database, figure: Callable[[str], None]
 ) -> None:
@@ -209,13 +223,11 @@ def test_clients_that_never_read_are_not_kept_for_in_memory(
     assert server.answers() < 1
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_that_attack_notices_that_there_is_no_limit(serve: Serve, database: Database) -> None:
     server = serve(HOSTILE_MUTANT="endless")
     assert never_read(server, database, clients=5)["held_most"] > HELD_MAX
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_what_is_malformed_is_refused_as_it_is_served(serve: Serve) -> None:
     """With the event loop that `rowlock serve` has, which has transports of its own."""
     server = serve(ROWLOCK_HTTP_HEADER_SECONDS="0.4", ROWLOCK_HTTP_BODY_SECONDS="0.4")
@@ -226,37 +238,35 @@ def test_what_is_malformed_is_refused_as_it_is_served(serve: Serve) -> None:
 def healthy(server: Server) -> bool:
     """Whether someone new is answered."""
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{server.url}/healthz", timeout=5).status_code == 200
+        return httpx.get(f"{server.url}/healthz", timeout=20).status_code == 200
     return False
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_more_connections_than_files_are_survived(serve: Serve) -> None:
     server = serve(HOSTILE_FILES="200", ROWLOCK_HTTP_HEADER_SECONDS="1")
     with contextlib.ExitStack() as stack:
         for _ in range(400):  # they say nothing; those for which there is no file wait, or are turned away
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
-        until(lambda: server.process.num_fds() >= 190, 20, server.process.num_fds)
-        until(lambda: healthy(server), 15, server.tree.tail)  # though none of them has left
-    until(lambda: server.process.num_fds() < 100, 20, server.process.num_fds)
+        until(lambda: server.process.num_fds() >= 190, 60, server.process.num_fds)
+        until(lambda: healthy(server), 60, server.tree.tail)  # though none of them has left
+    until(lambda: server.process.num_fds() < 100, 60, server.process.num_fds)
     assert server.answers() < 1
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_client_that_is_stuck_is_dropped(serve: Serve, database: Database) -> None:
     server = serve(HOSTILE_STUCK_SECONDS="1")
     files = server.process.num_fds()
     with listeners(server.port, server.token) as stuck, listeners(server.port, server.token) as healthy:
         stuck.open(20, receive_bytes=2_048)
         healthy.open(20)
-        healthy.until_all_heard(b"event: ready", 20)
+        healthy.until_all_heard(b"event: ready", 60)
         deadline = time.monotonic() + 60
         while server.listening()["count"] > 20:
             assert time.monotonic() < deadline, server.listening()
             fill(database, 200)
-            healthy.until_all_heard(b"event:", 20)
-        until(lambda: server.process.num_fds() <= files + 20 + 2, 20, lambda: server.process.num_fds() - files)
+            healthy.until_all_heard(b"event:", 60)
+        until(lambda: server.process.num_fds() <= files + 20 + 2, 60, lambda: server.process.num_fds() - files)
         fill(database, 1)
-        healthy.until_all_heard(b"event:", 20)
+        healthy.until_all_heard(b"event:", 60)
         assert server.listening()["count"] == 20
     assert server.answers() < 1

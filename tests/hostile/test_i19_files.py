@@ -30,11 +30,11 @@ from imports.conftest import (
 )
 from imports.files import stored_files
 from rowlock.errors import FileRefused, StoreUnavailable
-from rowlock.imports import parent
-from rowlock.imports import sandbox as sandbox_module
-from rowlock.imports.answer import judge
-from rowlock.imports.order import Found, Order
-from rowlock.imports.sandbox import Sandbox
+from rowlock.imports.load import parent
+from rowlock.imports.read import sandbox as sandbox_module
+from rowlock.imports.read.plan_request import Found, Order
+from rowlock.imports.read.plan_result import judge
+from rowlock.imports.read.sandbox import Sandbox
 from rowlock.storage.imports import ImportStatus
 
 __all__ = [

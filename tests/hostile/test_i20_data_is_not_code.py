@@ -19,7 +19,7 @@ from hostile.commands import APP, command
 from rowlock.clock import StoreClock
 from rowlock.ids import uuid7
 from rowlock.settings import load
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.open import open_store
 from rowlock.storage.records import JobFilter, NewJob, OnConflict, Outcome, Settlement, UniqueKey, Worker
 
@@ -105,13 +105,14 @@ def test_a_type_is_a_name_and_a_payload_is_json(database: Database, store: Store
     loosened = [new("loose", payload) for payload in payloads]
     run(store, store.enqueue([*strange, *echoed, *loosened]))
     tree = worker(fleet, database, mark)
-    until(lambda: database.waiting() == 0, 30, tree.tail)
-
+    until(lambda: database.finished() == len(echoed) + len(loosened), 30, tree.tail)
+    until(lambda: all(database.records()[job.id].error for job in strange), 30, tree.tail)
+    tree.stop()
     records = database.records()
     for job in strange:
         found = records[job.id]
-        assert (found.type, found.status) == (job.type, "failed")
-        assert "no handler is registered" in str(found.error)
+        assert (found.type, found.status, found.attempts) == (job.type, "queued", 0)
+        assert "no handler for job type" in str(found.error)
     for job, payload in zip(echoed, payloads, strict=True):
         assert (records[job.id].status, _json(records[job.id].result)) == ("succeeded", payload)
     for job, payload in zip(loosened, payloads, strict=True):
@@ -143,7 +144,7 @@ async def test_names_keys_and_filters_are_data_to_every_verb(database: Database)
             assert (await store.enqueue([job]))[0].created
             assert not (await store.enqueue([job._replace(id=uuid7())]))[0].created
             assert await store.depth(text, 10) == 1
-            assert [glance.ready for glance in await store.glance([text])] == [True]
+            assert [peek.ready for peek in await store.peek([text])] == [True]
             await store.pause(text)
             assert await store.claim(text, owner, 10) == []
             await store.resume(text)
@@ -216,7 +217,7 @@ def test_what_people_read_on_a_terminal_is_harmless_to_it(sqlite_database: Datab
     tree = fleet.worker(
         sqlite_database, ready=False, app=APP, ROWLOCK_LOG_FORMAT="text", ROWLOCK_LOG_LEVEL="debug", **environment
     )
-    until(lambda: sqlite_database.waiting() == 0, 30, tree.tail)
+    until(lambda: all(job.error for job in sqlite_database.records().values()), 30, tree.tail)
     listed = command("jobs", "list", "--limit", "100", url=sqlite_database.url, **environment)
     assert "[red]x[/nonsense]" in listed.out
     shown = [command("jobs", "show", job.id, url=sqlite_database.url, **environment) for job in jobs]

@@ -32,7 +32,7 @@ from engine.conftest import (
 from engine.running import soon
 from engine.watched import WatchedStore
 from rowlock import Rowlock
-from rowlock.imports.intake import About, Intake
+from rowlock.imports.intake.intake import About, Intake
 from rowlock.storage.imports import ErrorRow, ImportRecord
 
 __all__ = [
@@ -105,7 +105,7 @@ class Office:
         await self.work()
         for job in (await self.app.jobs(status="queued")).jobs:  # one that is tried again later: say why
             raise AssertionError(job.error)
-        await self.app.imports.close()  # as the keeper would
+        await self.app.imports.close()  # as the maintenance would
         return await self.app.imports.get(import_id)
 
     async def errors(self, import_id: str) -> list[ErrorRow]:

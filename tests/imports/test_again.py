@@ -9,8 +9,8 @@ import pytest
 from imports.conftest import Office, told
 from imports.files import stored_files
 from rowlock import DuplicateImport
-from rowlock.desk import Desk
 from rowlock.errors import ImportNotFound, ImportNotResumable
+from rowlock.management import ManagementService
 from rowlock.storage.imports import ImportStatus
 
 FILE = "E-mail,Name,credit\na@x.org,Ann,1\nb@x.org,Bob,2\nbad,B,1\n"
@@ -24,7 +24,7 @@ async def test_a_dry_run_keeps_its_file_and_nothing_else(office: Office) -> None
 
 async def test_what_was_checked_is_imported_from_the_same_bytes(office: Office) -> None:
     checked = await office.run(FILE, dry_run=True)
-    added = await Desk(office.app).import_again(checked.id, user_id="u1")
+    added = await ManagementService(office.app).import_again(checked.id, user_id="u1")
     assert (added["sha256"], added["fileName"], added["dryRun"]) == (checked.sha256, checked.file_name, False)
     assert (added["type"], added["createdByUserId"]) == (checked.type, "u1")
     await office.app.work(drain=True)
@@ -37,30 +37,30 @@ async def test_what_was_checked_is_imported_from_the_same_bytes(office: Office) 
 
 async def test_the_same_rows_are_imported_once_however_often_it_is_asked(office: Office) -> None:
     checked = await office.run(FILE, dry_run=True)
-    desk = Desk(office.app)
-    answers = await asyncio.gather(*(desk.import_again(checked.id) for _ in range(5)), return_exceptions=True)
+    management = ManagementService(office.app)
+    answers = await asyncio.gather(*(management.import_again(checked.id) for _ in range(5)), return_exceptions=True)
     (made,) = [each for each in answers if isinstance(each, dict)]
     others = [each for each in answers if isinstance(each, DuplicateImport)]
     assert len(others) == 4
     assert {each.existing_import_id for each in others} == {made["id"]}
     assert len(stored_files(office.folder / "store")) == 2
     with pytest.raises(DuplicateImport, match="already") as told_of:
-        await desk.import_again(checked.id, force=True)  # who presses twice means it once
+        await management.import_again(checked.id, force=True)  # who presses twice means it once
     assert told_of.value.existing_import_id == made["id"]
     assert len(stored_files(office.folder / "store")) == 2
     await office.app.work(drain=True)
-    forced = await desk.import_again(checked.id, force=True)
+    forced = await management.import_again(checked.id, force=True)
     assert forced["id"] != made["id"]
 
 
 async def test_a_file_that_is_gone_must_be_sent_again(office: Office) -> None:
     record = await office.run(FILE)
     with pytest.raises(ImportNotResumable, match="upload it again"):
-        await Desk(office.app).import_again(record.id, force=True)
+        await ManagementService(office.app).import_again(record.id, force=True)
     assert stored_files(office.folder / "store") == []
 
 
 async def test_another_companys_file_is_not_there(office: Office) -> None:
     checked = await office.run(FILE, dry_run=True)
     with pytest.raises(ImportNotFound):
-        await Desk(office.app, "acme").import_again(checked.id)
+        await ManagementService(office.app, "acme").import_again(checked.id)

@@ -24,11 +24,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rowlock.imports.checking.check import Checked, Checker, hashable, key_hash
-from rowlock.imports.checking.reasons import CODES
+from rowlock.imports.check.check import Checked, Checker, hashable, key_hash
+from rowlock.imports.check.reasons import CODES
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.source import CellKind
+from rowlock.imports.read.source import CellKind
 from rowlock.storage.imports import RowError
 
 
@@ -340,7 +340,7 @@ def test_hashes_are_the_same_in_another_process() -> None:
     script = """if True:
         import polars as pl
         from pydantic import BaseModel
-        from rowlock.imports.checking.check import key_hash
+        from rowlock.imports.check.check import key_hash
         from rowlock.imports.fields import fields_of
         from rowlock.imports.formats import Formats
 

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, StringConstraints, ValidationError, model_validator
 
-from rowlock.imports.checking.check import Checked, Checker, key_hash
-from rowlock.imports.checking.coerce import coerce
-from rowlock.imports.checking.columns import dtype_of
-from rowlock.imports.checking.reasons import BadCell, of_pydantic
-from rowlock.imports.checking.stored import stored
+from rowlock.imports.check.check import Checked, Checker, key_hash
+from rowlock.imports.check.coerce import coerce
+from rowlock.imports.check.columns import dtype_of
+from rowlock.imports.check.reasons import BadCell, of_pydantic
+from rowlock.imports.check.stored import stored
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.source import CellKind
+from rowlock.imports.read.source import CellKind
 
 
 class Colour(enum.Enum):
@@ -121,7 +121,8 @@ _SPECIAL = (
      "\x00", "a\x00b", "a\ufffd", "ÄÖÜ", "İ", "ẞ", "ΑΣ", "xX", "X", "😀", "😀😀😀😀", "e\u0301e\u0301e\u0301",
      "6f9619ff-8b86-d011-b42d-00c04fc964ff", "6F9619FF-8B86-D011-B42D-00C04FC964FF", "6f9619ff8b86d011b42d00c04fc964ff",
      "{6f9619ff-8b86-d011-b42d-00c04fc964ff}", "1e22", "123456789.123456789e-5", "1.7976931348623157e308", "2e308",
-     "5e-324", "1e-400"]
+     "5e-324", "1e-400", "1.2345e-320", "0.10000000000000001", "0.12345678901234567891", "9007199254740993",
+     "10:30:59.123456000", "2026-01-31T10:30:59.123456000"]
 )  # fmt: skip
 _OTHERS = st.sampled_from(_SPECIAL)
 _CELLS = st.builds(
@@ -227,13 +228,13 @@ def texts(cells: Sequence[str]) -> list[tuple[str, CellKind]]:
     return [(cell, CellKind.TEXT) for cell in cells]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(NAMES), cells=st.lists(_CELLS, min_size=1, max_size=12), formats=st.sampled_from(FORMATS))
 def test_compiled_and_plain_agree_on_any_text(field: str, cells: list[str], formats: Formats) -> None:
     agree(formats, spoiled(field, texts(cells), formats), typed=False)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(NAMES), cells=st.lists(_TYPED, min_size=1, max_size=12), formats=st.sampled_from(FORMATS))
 def test_compiled_and_plain_agree_on_any_typed_cell(
     field: str, cells: list[tuple[str, CellKind]], formats: Formats
@@ -247,7 +248,7 @@ def test_compiled_and_plain_agree_on_every_special_text_in_every_field(formats: 
         agree(formats, spoiled(name, texts(_SPECIAL), formats), typed=False)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(NAMES), cells=st.lists(_TYPED, min_size=1, max_size=12), formats=st.sampled_from(FORMATS))
 def test_they_agree_too_where_pydantic_sees_each_row(
     field: str, cells: list[tuple[str, CellKind]], formats: Formats
@@ -255,7 +256,7 @@ def test_they_agree_too_where_pydantic_sees_each_row(
     agree(formats, spoiled(field, cells, formats), typed=True, model=Looked)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(NAMES), cells=st.lists(_CELLS, min_size=2, max_size=20), formats=st.sampled_from(FORMATS))
 def test_keys_that_become_equal_have_equal_hashes(field: str, cells: list[str], formats: Formats) -> None:
     rows = spoiled(field, texts(cells), formats)

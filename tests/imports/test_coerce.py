@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from rowlock.imports.checking.coerce import coerce
-from rowlock.imports.checking.reasons import CODES, BadCell
-from rowlock.imports.checking.stored import plain_decimal, stored
+from rowlock.imports.check.coerce import coerce
+from rowlock.imports.check.numbers import read_integer
+from rowlock.imports.check.reasons import CODES, BadCell
+from rowlock.imports.check.stored import plain_decimal, stored
 from rowlock.imports.fields import Field
 from rowlock.imports.formats import Formats
-from rowlock.imports.source import CellKind
+from rowlock.imports.read.source import CellKind
 from rowlock.storage.tables import Kind
 
 POINT = Formats()
@@ -115,6 +116,30 @@ def test_a_float_may_have_an_exponent(text: str, value: float) -> None:
     assert read(Kind.FLOAT, text) == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0.10000000000000001", "0.1000000000000000055511151231257827", "0.10000000000000000000", "9007199254740992",
+     "100000000000000000000", "1.7976931348623157e308", "-12345678901234568", "0.00", "0e5"],
+)  # fmt: skip
+def test_a_float_keeps_the_digits_of_its_cell(text: str) -> None:
+    assert read(Kind.FLOAT, text) == float(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["9007199254740993", "1234567890.123456789", "0.12345678901234567891", "1e-400", "1.2345e-320"]
+)
+def test_a_float_that_would_be_rounded_is_refused(text: str) -> None:
+    assert refused(Kind.FLOAT, text).code == "rounded"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Kind.TIME, "10:30:59.1234567"), (Kind.DATETIME, "2026-01-31T10:30:59.1234567")]
+)
+def test_digits_below_a_microsecond_are_refused(kind: Kind, text: str) -> None:
+    assert refused(kind, text).code == "rounded"
+    assert read(kind, text[:-1] + "000") == read(kind, text[:-1])
+
+
 def test_a_float_that_would_be_infinite_is_out_of_range() -> None:
     assert refused(Kind.FLOAT, "1e400").code == "out_of_range"
 
@@ -173,7 +198,7 @@ def test_what_is_no_date_is_refused(text: str, formats: Formats, code: str) -> N
     ("text", "formats", "value"),
     [("2026-01-31", POINT, dt.datetime(2026, 1, 31)), ("2026-01-31T10:30", POINT, dt.datetime(2026, 1, 31, 10, 30)),
      ("2026-01-31 10:30:59.5", POINT, dt.datetime(2026, 1, 31, 10, 30, 59, 500_000)),
-     ("2026-01-31T10:30:59.1234567", POINT, dt.datetime(2026, 1, 31, 10, 30, 59, 123_456)),
+     ("2026-01-31T10:30:59.123456000", POINT, dt.datetime(2026, 1, 31, 10, 30, 59, 123_456)),
      ("2026-01-31T10:30:00Z", POINT, dt.datetime(2026, 1, 31, 10, 30, tzinfo=dt.UTC)),
      ("2026-01-31T10:30:00+02:00", POINT, dt.datetime(2026, 1, 31, 8, 30, tzinfo=dt.UTC)),
      ("2026-01-31T22:30-0500", POINT, dt.datetime(2026, 2, 1, 3, 30, tzinfo=dt.UTC)),
@@ -234,7 +259,7 @@ def test_damaged_text_is_refused_for_every_kind(text: str) -> None:
         (Kind.DECIMAL, "1e-07", CellKind.NUMBER, POINT, Decimal("0.0000001")),
         (Kind.DECIMAL, "59.970000000000006", CellKind.NUMBER, POINT, Decimal("59.97")),
         (Kind.DECIMAL, "12345678901234567", CellKind.NUMBER, POINT, Decimal("12345678901234567")),
-        (Kind.INTEGER, "1e+16", CellKind.NUMBER, POINT, 10**16),
+        (Kind.INTEGER, "10000000000000000", CellKind.NUMBER, POINT, 10**16),
         (Kind.FLOAT, "1e+300", CellKind.NUMBER, COMMA, 1e300),
         (Kind.BOOLEAN, "true", CellKind.BOOL, WORDS, True),
         (Kind.BOOLEAN, "1", CellKind.NUMBER, WORDS, True),
@@ -259,7 +284,7 @@ def test_a_typed_cell_is_what_the_spreadsheet_says(
         (Kind.DATE, "true", CellKind.BOOL, POINT, "not_a_date"),
         (Kind.INTEGER, "2026-01-31", CellKind.DATE, POINT, "not_an_integer"),
         (Kind.INTEGER, "5.5", CellKind.NUMBER, POINT, "not_an_integer"),
-        (Kind.INTEGER, "1e+20", CellKind.NUMBER, POINT, "out_of_range"),
+        (Kind.INTEGER, "100000000000000000000", CellKind.NUMBER, POINT, "out_of_range"),
         (Kind.DECIMAL, "true", CellKind.BOOL, POINT, "not_a_number"),
         (Kind.BOOLEAN, "1", CellKind.NUMBER, POINT, "not_a_yes_no"),
         (Kind.TEXT, "#DIV/0!", CellKind.ERROR, POINT, "cell_error"),
@@ -287,3 +312,47 @@ def test_a_value_that_is_not_of_its_kind_is_not_stored() -> None:
         with pytest.raises(TypeError):
             stored(kind, value)
     assert stored(Kind.JSON, {"b": 1, "a": [dt.date(2026, 1, 31)]}) == '{"a":["2026-01-31"],"b":1}'
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.FLOAT])
+def test_a_long_number_that_a_spreadsheet_program_may_have_rounded_is_refused(kind: Kind) -> None:
+    bad = refused(kind, "1.23456789012346e+16", cell=CellKind.NUMBER)
+    assert (bad.code, "as text" in bad.reason) == ("rounded", True)
+    assert read(Kind.FLOAT, "1.23456789012346e+16", cell=CellKind.NUMBER) == 1.23456789012346e16
+
+
+def test_a_long_whole_number_of_a_sheet_is_taken_digit_by_digit() -> None:
+    assert read(Kind.INTEGER, "1234567890123456789", cell=CellKind.NUMBER) == 1234567890123456789
+    assert str(read(Kind.DECIMAL, "1234567890123456789012", cell=CellKind.NUMBER)) == "1234567890123456789012"
+    assert read(Kind.TEXT, "1234567890123456789012", cell=CellKind.NUMBER) == "1234567890123456789012"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("1,000", "write 1000 or 1, whichever is meant"),
+        ("1.000", "write 1000 or 1, whichever is meant"),
+        ("-1,234", "write -1234 if that is meant"),
+        ("12,5", "it has a fraction"),
+        ("0.125", "it has a fraction"),
+        ("-0,125", "it has a fraction"),
+        ("012.345", "it has a fraction"),
+        ("0.000", "write 0"),
+        ("1,234,567", "leave out the signs between thousands"),
+    ],
+)
+def test_no_fraction_is_offered_for_a_whole_number(text: str, hint: str) -> None:
+    with pytest.raises(BadCell) as refused:
+        read_integer(text, Formats(), exponent=False)
+    assert refused.value.code == "not_an_integer"
+    assert refused.value.reason.endswith(f": {hint}")
+
+
+@pytest.mark.parametrize("text", ["12.345", "0.125", "-1.234"])
+def test_a_typed_number_has_no_sign_between_thousands(text: str) -> None:
+    bad = refused(Kind.INTEGER, text, cell=CellKind.NUMBER)
+    assert (bad.code, bad.reason) == ("not_an_integer", "is not a whole number: it has a fraction")
+
+
+def test_a_decimal_that_begins_with_zero_has_no_sign_between_thousands() -> None:
+    assert refused(Kind.DECIMAL, "0,125").reason.endswith("write 0.125; or this import must declare the decimal comma")

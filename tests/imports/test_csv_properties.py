@@ -24,7 +24,7 @@ from rowlock.imports.read.unpack import Packed
 LIMITS = ReadLimits(columns_max=50, cell_chars_max=200, block_bytes=1 << 20)
 WHITE_ONLY = table.WHITE
 
-common = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+common = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 cells = st.text(
     st.sampled_from("ab ,;\t|\"'\\\r\n\0é日🎉\ufeff\x85\u2028=") | st.characters(exclude_categories=["Cs"]), max_size=12

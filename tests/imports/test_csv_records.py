@@ -229,6 +229,16 @@ def test_a_line_longer_than_any_record_may_be_costs_itself() -> None:
     assert found.bad == [(3, "record_too_long"), (5, "record_too_long")]
 
 
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("line_end", ["\n", "\r"])
+def test_a_line_that_is_too_long_costs_its_record_wherever_it_is_cut(shift: int, line_end: str) -> None:
+    long = "x" * shift + "\U0001f600" * 70_000
+    for last in ("5,6,7" + line_end, ""):
+        found = read(line_end.join(["a,b,c", "1,2,3", long, last]))
+        assert found.bad == [(3, "record_too_long")]
+        assert found.rows == [(2, ("1", "2", "3")), (4, ("5", "6", "7"))][: 1 + bool(last)]
+
+
 def test_a_file_of_lone_line_ends_that_the_sample_did_not_show_stays_bounded() -> None:
     limits = ReadLimits(columns_max=10, cell_chars_max=100, block_bytes=1_000)
     sample = "a,b\n" + "1,2\n" * 70_000

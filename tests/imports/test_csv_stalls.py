@@ -13,7 +13,7 @@ from imports.csv_files import SMALL, read
 from rowlock.errors import FileRefused
 from rowlock.imports.read import delimited, unpack
 from rowlock.imports.read.delimited import open_delimited
-from rowlock.imports.source import BadRecord
+from rowlock.imports.read.source import BadRecord
 
 MIXED = "éééééé,b\n".encode() + b'1,2\n1,2,3\n"x\n\xff,2\n' * 4
 

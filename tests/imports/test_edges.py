@@ -14,14 +14,15 @@ from pydantic import BaseModel, SecretStr
 
 from conformance.stores import Rig
 from conformance.tables import collection
-from imports.conftest import COLUMNS, Customer, MakeOffice, Office, customers_csv, error_of, told
-from rowlock import Importer, Permanent, Rowlock, Run, SettingsError, Snooze
-from rowlock.desk import Desk
+from engine.running import soon
+from imports.conftest import CHECKED, COLUMNS, Customer, MakeOffice, Office, customers_csv, error_of, told
+from rowlock import Importer, Permanent, Rowlock, Run, SettingsError, Snooze, StoreError
 from rowlock.ids import uuid7
-from rowlock.imports import chunk
-from rowlock.imports.intake import About, Intake
-from rowlock.imports.sandbox import Sandbox
-from rowlock.storage.base import Store
+from rowlock.imports.intake.intake import About, Intake
+from rowlock.imports.load import chunk
+from rowlock.imports.read.sandbox import Sandbox
+from rowlock.management import ManagementService
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportStatus
 
 TABLE = "email VARCHAR(100), name VARCHAR(100), credit NUMERIC, since DATE, active BOOLEAN"
@@ -154,9 +155,9 @@ async def test_secrets_are_in_no_error_and_no_sample(make_office: MakeOffice) ->
     await office.run("code,pin\na,CANARY1\n", "odd.csv", type="odd")
     file = "code,pin\na,CANARY2\nb,CANARY3,too,many\nc,\n"
     record = await office.run(file, "odd.csv", type="odd", dry_run=True)
-    desk = Desk(office.app, None)
-    shown = orjson.dumps(await desk.import_job(record.id), default=str)
-    exported = b"".join([part async for part in desk.import_errors_csv(record.id)])
+    management = ManagementService(office.app, None)
+    shown = orjson.dumps(await management.import_job(record.id), default=str)
+    exported = b"".join([part async for part in management.import_errors_csv(record.id)])
 
     assert record.counts.invalid == 2
     assert b"[redacted]" in shown
@@ -171,6 +172,76 @@ async def test_errors_beyond_the_first_are_counted_but_not_kept(make_office: Mak
     record = await office.run(customers_csv([(f"bad{n}", "B", "1") for n in range(500)]))
 
     assert record.error_count == 500
+    assert [row.row for row in await office.errors(record.id)] == list(range(2, 12))
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("end", ["stopped", "cancelled", "dead", "refused by the table"])
+async def test_an_import_never_keeps_more_errors_than_that(make_office: MakeOffice, end: str) -> None:
+    def broken(app: Rowlock) -> None:
+        @app.importer("customers", row=Customer, key=["email"], into="customers")
+        class Customers(Importer):
+            async def enrich(self, frame: Any, run: Run) -> Any:
+                if end == "cancelled" and run.chunk == 3:
+                    await app.imports.cancel(run.id)
+                return frame
+
+            async def finish(self, run: Run) -> None:
+                raise Permanent("the end")
+
+    limits = {"stopped": declare(errors_max=100), "refused by the table": declare(policy="all_or_nothing")}
+    office = await make_office(limits.get(end, broken), import_chunk_bytes=SMALL_BYTES, import_errors_max=10)
+    if end == "refused by the table":
+        await office.execute(*CHECKED)
+        record = await office.run(customers_csv([(f"a{n}@x.org", "Evil", "1") for n in range(60)]))
+    else:
+        record = await office.run(customers_csv([(f"bad{n}", "B", "1") for n in range(500)]))
+    assert record.status is ImportStatus.CANCELLED if end == "cancelled" else ImportStatus.FAILED
+    assert record.error_count > 10
+    kept = [row.row for row in await office.errors(record.id)]
+    assert len(kept) == 10
+    if end in ("dead", "refused by the table"):  # otherwise not all chunks are done
+        assert kept == list(range(2, 12))
+
+
+@pytest.mark.every_store
+async def test_chunks_with_too_many_errors_do_not_get_in_each_others_way(make_office: MakeOffice) -> None:
+    arrived = {0: asyncio.Event(), 1: asyncio.Event()}
+
+    def meeting(app: Rowlock) -> None:
+        @app.importer("customers", row=Customer, key=["email"], into="customers")
+        class Customers(Importer):
+            async def load(self, frame: Any, run: Run) -> Any:
+                loaded = await super().load(frame, run)
+                if app.store.url.startswith("mongodb") and run.chunk in arrived:  # they see the same errors
+                    arrived[run.chunk].set()
+                    await soon(arrived[1 - run.chunk].wait(), 10.0)
+                return loaded
+
+    office = await make_office(meeting, import_chunk_bytes=SMALL_BYTES, import_errors_max=10, import_concurrency=2)
+    rows = [(f"a{n}@x.org", "Ann" if n % 3 else "", "1") for n in range(300)]
+    record = await office.run(customers_csv([*rows, *((f"b{n}@x.org", "B", "1", "2", "3") for n in range(20))]))
+
+    assert told(record) == (320, 200, 0, 0, 0, 120), record.error
+    assert {job.attempts for job in (await office.app.jobs()).jobs} == {1}
+    assert [row.row for row in await office.errors(record.id)] == list(range(2, 32, 3))
+
+
+async def test_errors_that_a_chunk_cannot_trim_are_trimmed_by_the_sweeper(
+    make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = await make_office(import_chunk_bytes=SMALL_BYTES, import_errors_max=10)
+    asked = []
+
+    async def trim_errors(import_id: str, keep: int) -> None:
+        asked.append(keep)
+        raise StoreError("not now")
+
+    monkeypatch.setattr(office.app.store, "trim_errors", trim_errors)
+    record = await office.run(customers_csv([(f"bad{n}", "B", "1") for n in range(100)]))
+
+    assert record.status is ImportStatus.SUCCEEDED
+    assert set(asked) == {10}
     assert [row.row for row in await office.errors(record.id)] == list(range(2, 12))
 
 
@@ -223,7 +294,7 @@ async def test_a_staging_table_goes_with_the_files(make_office: MakeOffice) -> N
     assert record.status is ImportStatus.FAILED
     await office.app.imports.sweep()
     async with office.app.store.transaction() as transaction:
-        assert await transaction.table(f"rowlock_stage_{record.id.replace('-', '')}") is None
+        assert await transaction.table(transaction.staging_table(record.id)) is None
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -244,7 +315,9 @@ async def test_a_finish_job_that_nobody_planned_finishes_nothing(
     import_id = await office.add(people(200), company_id="one")
     await office.work()
     forged = {"kind": "finish", "importJobId": import_id}
-    await Desk(office.app, "other").enqueue("rowlock.import", forged, queue=office.app.settings.import_queue)
+    await ManagementService(office.app, "other").enqueue(
+        "rowlock.import", forged, queue=office.app.settings.import_queue
+    )
     await office.work()
 
     assert (await office.app.imports.get(import_id)).status is ImportStatus.RUNNING
@@ -381,7 +454,9 @@ async def test_columns_that_the_file_lacks_stay_as_they_are(office: Office) -> N
 async def test_a_report_that_was_mended_comes_back_as_it_was_written(make_office: MakeOffice) -> None:
     office = await make_office()
     first = await office.run(customers_csv([("a@x.org", "=Ann", "x"), ("b@x.org", "-Bob", "1")]))
-    exported = b"".join([part async for part in Desk(office.app, None).import_errors_csv(first.id)]).decode("utf-8-sig")
+    exported = b"".join(
+        [part async for part in ManagementService(office.app, None).import_errors_csv(first.id)]
+    ).decode("utf-8-sig")
     assert "'=Ann" in exported
     again = await office.run(exported.replace('"x"', '"7"'))
 
@@ -415,3 +490,13 @@ async def test_an_import_type_may_have_a_queue_of_its_own(make_office: MakeOffic
 
     assert record.status is ImportStatus.SUCCEEDED
     assert "special" in office.app.engine.queues()
+
+
+async def test_a_chunk_that_is_divided_into_many_needs_no_more_files_than_are_allowed(make_office: MakeOffice) -> None:
+    office = await make_office(import_chunk_bytes=SMALL_BYTES, import_chunks_max=1)
+    long = "x" * 330 + "@x.org"
+    text = customers_csv([(f"{n}{long}", "A", "1") for n in range(20_000)])
+    record = await office.run(gzip.compress(text.encode(), 1), "customers.csv.gz", dry_run=True)
+
+    assert told(record) == (20_000, 20_000, 0, 0, 0, 0), record.error
+    assert (record.total_chunks or 0) > 101  # what is kept free for one chunk

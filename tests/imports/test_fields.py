@@ -31,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from rowlock.imports.checking.shape import shape_of
+from rowlock.imports.check.model_schema import shape_of
 from rowlock.imports.fields import Field as Found
 from rowlock.imports.fields import column_of, dump, fields_of, load
 from rowlock.imports.formats import Formats

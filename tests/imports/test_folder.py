@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rowlock.errors import FileRefused
-from rowlock.imports.folder import find
+from rowlock.imports.intake.folder import find
 
 
 @pytest.fixture

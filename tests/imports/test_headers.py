@@ -10,8 +10,8 @@ from pydantic import AliasChoices, BaseModel, Field
 from rowlock.errors import FileRefused
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.headers import Header, HeaderMatch, find_header, letter, match_headers, refuse_header
-from rowlock.imports.source import HeadRow
+from rowlock.imports.read.headers import Header, HeaderMatch, find_header, letter, match_headers, refuse_header
+from rowlock.imports.read.source import HeadRow
 
 
 class Customer(BaseModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rowlock.errors import SettingsError
-from rowlock.imports.manifest import Entry, load
+from rowlock.imports.intake.manifest import Entry, load
 
 GOOD = """{
   "*.csv": {"type": "anything"},

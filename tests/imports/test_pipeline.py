@@ -16,7 +16,7 @@ from conformance.tables import DATE, INTEGER, TEXT, collection, or_null
 from imports.conftest import CHECKED, Customer, MakeOffice, Office, customers_csv, error_of, told
 from imports.files import stored_files
 from rowlock import FileRefused, Importer, Loaded, Rowlock, Run
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportStatus
 
 

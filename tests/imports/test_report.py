@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.imports.report import errors_csv, inert, template_csv
+from rowlock.imports.error_report import errors_csv, inert, template_csv
 from rowlock.storage.imports import ErrorPage, ErrorRow, RowError
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠−")

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rowlock.imports.source import ROW
-from rowlock.imports.split import Splitter, read_chunk
+from rowlock.imports.read.partition import Splitter, read_chunk
+from rowlock.imports.read.source import ROW
 
 CHUNK_BYTES = 1 << 16
 

@@ -7,16 +7,18 @@ import gzip
 import hashlib
 import io
 import os
+import threading
 import tracemalloc
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from rowlock.errors import FileRefused, StoreUnavailable
-from rowlock.imports.signature import FileKind, clean_name, kind_of
-from rowlock.imports.upload import Incoming, Received, file_size, read_file, receive
+from rowlock.imports.intake.file_type import FileKind, clean_name, kind_of
+from rowlock.imports.intake.upload import Incoming, Received, file_size, read_file, receive
 from rowlock.settings import Settings, load
 from rowlock.storage.blobs import Blobs
 
@@ -217,6 +219,35 @@ async def test_whoever_stops_in_the_middle_leaves_nothing(blobs: Blobs) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert left(blobs) == []
+
+
+async def test_who_is_cancelled_while_a_thread_opens_the_file_leaves_nothing(
+    blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, opening, go_on = Path.open, threading.Event(), threading.Event()
+    opened: list[IO[Any]] = []
+
+    def slow(self: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        if mode != "xb":
+            return real(self, mode, *args, **more)
+        opening.set()
+        go_on.wait(30)
+        opened.append(real(self, mode, *args, **more))
+        return opened[0]
+
+    monkeypatch.setattr(Path, "open", slow)
+
+    async def cancelled() -> None:
+        async with Incoming(blobs, "a.csv", load()) as incoming:
+            await incoming.write(CSV * 100_000)
+
+    task = asyncio.create_task(cancelled())
+    await asyncio.to_thread(opening.wait, 30)
+    task.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    await asyncio.gather(task, return_exceptions=True)
+    assert left(blobs) == []
+    assert opened[0].closed
 
 
 async def test_a_full_disk_is_told_and_leaves_nothing(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:

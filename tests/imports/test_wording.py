@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from pydantic import Field, create_model
 
+from rowlock.imports.field_help import accepts
 from rowlock.imports.fields import fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.wording import accepts
 
 GERMAN = Formats(decimal=",", thousands=".", dates=("day_first",), true_words=("ja",), false_words=("nein",))
 DOLLARS = Formats(thousands=",", currency=("$", "USD"), dates=("month_first",), blank_words=("N/A", "-"))

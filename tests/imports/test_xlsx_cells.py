@@ -57,12 +57,29 @@ def number(value: str, *, style: int | None = None) -> str:
         (" 5 ", "5"),
         ("9007199254740992", "9007199254740992"),
         ("999999999999999", "999999999999999"),
-        ("12345678901234567890", "1.2345678901234567e+19"),
+        ("12345678901234567890", "12345678901234567890"),
+        ("1234567890125601", "1234567890125601"),
+        ("-0012345678901235603.00", "-12345678901235603"),
+        ("+12345678901235603", "12345678901235603"),
+        ("1.23456789012346E+16", "1.23456789012346e+16"),
+        ("1.2345678901235603E+16", "1.2345678901235604e+16"),
+        ("1E15", "1e+15"),
+        ("1234567890123450", "1.23456789012345e+15"),
+        ("12345678901235600", "1.23456789012356e+16"),
+        ("1234567890123456.5", "1.2345678901234565e+15"),
+        ("1" * 40, "1" * 40),
         ("1e300", "1e+300"),
     ],
 )
 def test_a_number_is_its_shortest_text(tmp_path: Path, written: str, text: str) -> None:
     assert cells_of(tmp_path, number(written), number("1")) == [(NUMBER, text), (NUMBER, "1")]
+
+
+def test_a_long_number_that_ends_with_zeros_is_exact_beside_one_that_nobody_rounded(tmp_path: Path) -> None:
+    ids = ["12345678901235599", "12345678901235600", "12345678901235601", "1.5E16"]
+    rows = "".join(f'<row r="{n}"><c r="A{n}"><v>{written}</v></c></row>' for n, written in enumerate(ids, 1))
+    found = read(one_sheet(tmp_path, rows))
+    assert [text for (text,) in found.texts.values()] == [*ids[:3], "1.5e+16"]
 
 
 @pytest.mark.parametrize("written", ["abc", "1,5", "NaN", "INF", "1e999", "1_000", "0x10", "9" * 500, "--1"])
@@ -76,7 +93,7 @@ def test_what_is_no_number_costs_its_row(tmp_path: Path, written: str) -> None:
 
 @given(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**18), 10**18).map(float)))
 def test_the_vectorised_numbers_are_those_of_one_by_one(value: float) -> None:
-    for written in (repr(value), f"{value:.17g}", f"{value:.3f}", f"{value:.10e}"):
+    for written in (repr(value), f"{value:.17g}", f"{value:.3f}", f"{value:.10e}", f"{value:.0f}"):
         right = number_text(written)
         texts = pl.Series([written], dtype=pl.String)
         if math.isinf(float(written)):  # rounded up beyond all numbers

@@ -185,12 +185,12 @@ def test_a_cell_that_is_too_long_costs_its_row(tmp_path: Path) -> None:
 
 def test_enormous_cells_and_rows_are_read_in_little_memory(tmp_path: Path) -> None:
     noise = random.Random(2).randbytes(300_000).hex()
-    long = noise * 50  # 30 million characters, a thirtieth of that when packed
+    long = noise * 50  # 30 million characters, half of that when packed, slowly unless the level is low
     rows = f'<row r="1"><c r="A1"><v>1</v></c></row><row r="2"><c r="A2" t="inlineStr"><is><t>{long}</t></is></c></row>'
-    assert verdict(one_sheet(tmp_path, rows)) == "cell_too_long"
+    assert verdict(one_sheet(tmp_path, rows, level=1)) == "cell_too_long"
     wide = "".join(f'<c r="A3" t="str"><v>{noise}</v></c>' for _ in range(40))
-    assert verdict(one_sheet(tmp_path, f'<row r="3">{wide}</row>')) == "damaged_cell"
-    assert verdict(one_sheet(tmp_path, "", shared=shared_xml(f"<t>{long}</t>"))) == "read"
+    assert verdict(one_sheet(tmp_path, f'<row r="3">{wide}</row>', level=1)) == "damaged_cell"
+    assert verdict(one_sheet(tmp_path, "", shared=shared_xml(f"<t>{long}</t>"), level=1)) == "read"
 
 
 def test_a_hundred_thousand_columns_are_refused(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def survives(path: Path) -> None:
     assert code != "file_refused"
 
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @many

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.source import BadRecord, CellKind
 from rowlock.imports.read.workbook import open_workbook
-from rowlock.imports.source import BadRecord, CellKind
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -76,9 +76,9 @@ def parts(
     return book
 
 
-def write(path: Path, book: Mapping[str, str | bytes]) -> Path:
-    """Zip the parts."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+def write(path: Path, book: Mapping[str, str | bytes], *, level: int | None = None) -> Path:
+    """Zip the parts, at this level of compression."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
         for name, data in book.items():
             file.writestr(name, data)
     return path
@@ -91,9 +91,11 @@ def one_sheet(
     shared: str | None = None,
     styles: str | None = None,
     properties: str = "",
+    level: int | None = None,
 ) -> Path:
     """A workbook of one sheet with these rows."""
-    return write(folder / "book.xlsx", parts(sheet_xml(rows), shared=shared, styles=styles, properties=properties))
+    book = parts(sheet_xml(rows), shared=shared, styles=styles, properties=properties)
+    return write(folder / "book.xlsx", book, level=level)
 
 
 @dataclass(slots=True)

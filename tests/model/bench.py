@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 T = TypeVar("T")
 

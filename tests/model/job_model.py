@@ -20,6 +20,7 @@ from rowlock.storage.records import (
     Status,
     UniqueKey,
     WorkerId,
+    lease_after_retry,
 )
 
 ENDS = {
@@ -69,7 +70,7 @@ class JobModel:
     paused: set[str] = field(default_factory=set)
     paused_keys: dict[str, datetime] = field(default_factory=dict)
     seen: dict[WorkerId, datetime] = field(default_factory=dict)
-    starts: list[tuple[str, datetime]] = field(default_factory=list)
+    starts: list[tuple[str, datetime, JobId]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)  # these outlive their jobs
     _places: int = 0
 
@@ -85,7 +86,7 @@ class JobModel:
         """Record the job, unless its key is taken."""
         if new.unique is not None:
             if existing := self.holder(new.unique.key):
-                return Receipt(existing, False)
+                return Receipt(existing, False, existing not in self.jobs)
             self._hold(new.unique, new.id)
         self._places += 1
         self.jobs[new.id] = Job(new, self._places, self.now + timedelta(seconds=new.delay_seconds))
@@ -112,7 +113,7 @@ class JobModel:
                 job.attempts += 1
                 job.progress = None
                 if job.new.limit_key:
-                    self.starts.append((job.new.limit_key, self.now))
+                    self.starts.append((job.new.limit_key, self.now, job.new.id))
                 taken.append(job)
         return taken
 
@@ -127,7 +128,7 @@ class JobModel:
             return True
         running = sum(job.new.limit_key == key for job in self.jobs.values() if job.status is Status.PROCESSING)
         window = self.now - timedelta(seconds=limit.per_seconds)
-        started = sum(one == key and when > window for one, when in self.starts)
+        started = sum(one == key and when > window for one, when, _ in self.starts)
         return (limit.concurrency is None or running < limit.concurrency) and (
             limit.rate is None or started < limit.rate
         )
@@ -140,7 +141,10 @@ class JobModel:
         lost = [end.job_id for end in ends if not self.owns(owner, end.job_id, end.lease)]
         for end in ends:
             if end.job_id not in lost:
-                self._end(self.jobs[end.job_id], Outcome(end.outcome), end.delay_seconds, end.failure is not None)
+                job = self.jobs[end.job_id]
+                if end.seconds is None:
+                    self.starts = [one for one in self.starts if one[1:] != (job.locked_at, end.job_id)]
+                self._end(job, Outcome(end.outcome), end.delay_seconds, end.failure is not None)
         return lost
 
     def _end(self, job: Job, outcome: Outcome, delay_seconds: float, failed: bool) -> None:
@@ -210,7 +214,7 @@ class JobModel:
         self._finish(job, Status.CANCELLED)
         return CancelResult.CANCELLED
 
-    def hasten(self, job_id: JobId) -> bool:
+    def run_now(self, job_id: JobId) -> bool:
         """Let the job be available now, if it waits for its time."""
         job = self.jobs.get(job_id)
         if job is None or job.status is not Status.QUEUED or job.available_at <= self.now:
@@ -231,6 +235,7 @@ class JobModel:
             if unique.while_active:
                 self._hold(unique, job_id)
         job.status, job.attempts, job.deaths, job.finished_at = Status.QUEUED, 0, 0, None
+        job.lease = lease_after_retry(job.lease)
         job.available_at = self.now
         for failure in self.failures:
             failure.resolved |= failure.job_id == job_id

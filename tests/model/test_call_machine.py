@@ -175,13 +175,11 @@ class SubjectMachine(RuleBasedStateMachine):
         self.model.free(holder, keys)
 
 
-def run_machine(machine: type[CallMachine | SubjectMachine], bench: Bench, examples: int, steps: int) -> None:
+def run_machine(machine: type[CallMachine | SubjectMachine], bench: Bench, **more: int) -> None:
     run_state_machine_as_test(
         type("Machine", (machine,), {"bench": bench}),
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
+            **more,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),
@@ -191,14 +189,14 @@ def run_machine(machine: type[CallMachine | SubjectMachine], bench: Bench, examp
 MACHINES = pytest.mark.parametrize("machine", [CallMachine, SubjectMachine], ids=["calls", "subjects"])
 
 
-@pytest.mark.timeout(600)  # it ends in seconds; what takes minutes is to shrink a failure
+@pytest.mark.timeout(3_600)  # seconds with the quick profile; the deep one and shrinking a failure take minutes
 @MACHINES
 def test_any_sequence_agrees_with_the_model(bench: Bench, machine: type[CallMachine | SubjectMachine]) -> None:
-    run_machine(machine, bench, examples=50, steps=40)
+    run_machine(machine, bench)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @MACHINES
 def test_any_long_sequence_agrees_with_the_model(bench: Bench, machine: type[CallMachine | SubjectMachine]) -> None:
-    run_machine(machine, bench, examples=2_000, steps=80)
+    run_machine(machine, bench, max_examples=2_000, stateful_step_count=80)

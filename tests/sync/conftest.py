@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +22,8 @@ from engine.conftest import (
     store,
     tmp_path,
 )
-from rowlock import Integration
+from rowlock import FakeClock, Integration
+from rowlock.sync.request import Wire
 from sync.service import Service, serving
 from sync.standin import StandIn
 
@@ -48,13 +52,41 @@ async def service() -> AsyncIterator[Service]:
 async def make_hub(make_app: MakeApp, service: Service) -> MakeHub:
     """Makes integrations with the small service, each of an application of its own on one database."""
 
-    async def make(settings: dict[str, Any] | None = None, **options: Any) -> Integration:
-        app = await make_app(clock=None, **settings or {})
+    async def make(
+        settings: dict[str, Any] | None = None, *, clock: FakeClock | None = None, **options: Any
+    ) -> Integration:
+        app = await make_app(clock=clock, **settings or {})
         return app.integration(
-            "crm", **{"base_url": service.url, "token": "secret-token-1", "timeout_seconds": 2.0} | options
+            "crm", **{"base_url": service.url, "token": "secret-token-1", "timeout_seconds": 30.0} | options
         )
 
     return make
+
+
+@pytest.fixture
+def elapse(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds pass for the store, if it has the fake clock, and for what this process holds."""
+    passed = 0.0
+
+    def pass_by(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+        clock.advance(seconds)
+
+    monkeypatch.setattr("rowlock.sync.subject_lock.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    return pass_by
+
+
+@contextmanager
+def impatient(seconds: float = 0.3) -> Iterator[None]:
+    """Calls in this block wait so long for their answer; all others as long as a busy machine needs."""
+
+    def keep(wire: Wire, own_seconds: float) -> None:
+        vars(wire)["_timeout_seconds"] = own_seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Wire, "_timeout_seconds", property(lambda _: seconds, keep), raising=False)
+        yield
 
 
 @pytest.fixture

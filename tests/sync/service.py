@@ -63,7 +63,7 @@ class Service:
 
     async def came(self, count: int) -> Asked:
         """The request of this number, counted from 1, when it has come."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.asked) < count:
                 self._news.clear()
                 await self._news.wait()

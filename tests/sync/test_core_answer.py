@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import Answer
-from rowlock.sync.answer import is_refused, wait_of
+from rowlock.sync.response import is_refused, wait_of
 
 DATE = {"date": "Mon, 16 Nov 2026 10:00:00 GMT"}
 

@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 
 from engine.running import drain, record, soon, working
 from rowlock import (
-    Allow,
     Call,
     CallFailed,
     Calls,
     Integration,
     JobRecord,
     Permanent,
+    RateLimit,
     Retry,
     Status,
     Update,
 )
 from rowlock.ids import uuid7s
-from rowlock.sync.batch import Wish, merge
-from rowlock.sync.hold import Hold
+from rowlock.sync.batch import PendingUpdate, merge
+from rowlock.sync.subject_lock import SubjectLock
 from sync.conftest import MakeHub
 from sync.service import Asked, Reply, Service
 
-FAST = [Allow(1_000)]
+FAST = [RateLimit(1_000)]
 
 
 class People:
@@ -69,9 +69,10 @@ async def after(hub: Integration, *job_ids: str) -> list[JobRecord]:
     return [await record(hub._app, job_id) for job_id in job_ids]
 
 
+@pytest.mark.every_store
 async def test_a_thousand_waiting_updates_are_ten_calls(make_hub: MakeHub, service: Service) -> None:
     people = People(service)
-    hub = await make_hub(limits=FAST, timeout_seconds=10)
+    hub = await make_hub(limits=FAST)
     updater(hub)
     payloads = [{"email": f"{number}@x", "properties": {"n": number}} for number in range(1_000)]
     await hub.enqueue_many("update", payloads)
@@ -83,11 +84,11 @@ async def test_a_thousand_waiting_updates_are_ten_calls(make_hub: MakeHub, servi
 
 async def test_they_are_full_while_the_limits_hold_them_back(make_hub: MakeHub, service: Service) -> None:
     people = People(service)
-    hub = await make_hub(limits=[Allow(3, per_seconds=0.4)], timeout_seconds=10)
+    hub = await make_hub(limits=[RateLimit(3, per_seconds=0.2)])
     updater(hub)
     payloads = [{"email": f"{number}@x", "properties": {"n": number}} for number in range(950)]
     await hub.enqueue_many("update", payloads)
-    async with working(hub._app, *hub.queues), asyncio.timeout(30):
+    async with working(hub._app, *hub.queues), asyncio.timeout(60):
         settled = hub._app.store.next("settle")  # before the look: the last may come during it
         while (await hub._app.store.counts()).get(Status.SUCCEEDED, 0) < 950:
             await settled
@@ -106,6 +107,7 @@ async def test_a_lone_update_does_not_wait_for_company(make_hub: MakeHub, servic
     assert people.sizes == [1]
 
 
+@pytest.mark.every_store
 async def test_updates_of_one_subject_merge_and_the_newest_value_wins(make_hub: MakeHub, service: Service) -> None:
     people = People(service)
     hub = await make_hub(limits=FAST, concurrency=1)
@@ -213,7 +215,7 @@ async def test_a_refused_credential_fails_them_all_for_good(make_hub: MakeHub, s
 
 
 async def test_a_limit_that_is_reached_costs_no_attempt_of_any(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=[Allow(1, per_seconds=3_600)], concurrency=1)
+    hub = await make_hub(limits=[RateLimit(1, per_seconds=3_600)], concurrency=1)
     updater(hub)
     People(service)
     await after(hub, await ask(hub, "first@x", v=1))
@@ -323,13 +325,13 @@ async def test_an_account_that_does_not_answer_holds_up_no_other(
     async def update(calls: Calls, updates: list[Update]) -> None:
         await calls.post(f"/{updates[0].jobs[0].company_id}")
 
-    async def take(hold: Hold, subjects: Sequence[str]) -> set[str]:
+    async def take(hold: SubjectLock, subjects: Sequence[str]) -> set[str]:
         if hold._kind == "crm:odd":
             raise RuntimeError("nobody knows why")
         return await held(hold, subjects)
 
-    held = Hold.take
-    monkeypatch.setattr(Hold, "take", take)
+    held = SubjectLock.take
+    monkeypatch.setattr(SubjectLock, "take", take)
     service.answer = lambda asked: Reply(wait=go_on) if asked.path == "/mute" else Reply()
     jobs = {}
     for company in ("mute", "odd", "acme"):
@@ -383,7 +385,7 @@ def test_a_merge_is_what_writing_one_after_the_other_gives(
     expected: dict[str, int] = {}
     for job_id, wish in zip(mine, wishes, strict=True):
         expected |= {name: value for name, value in wish.items() if marks.get(name, "") <= job_id}
-    shuffled = [Wish(_Job(job_id), "s", wish) for job_id, wish in zip(mine, wishes, strict=True)]
+    shuffled = [PendingUpdate(_Job(job_id), job_id, "s", wish) for job_id, wish in zip(mine, wishes, strict=True)]
     random.shuffle(shuffled)
     merged = merge("s", shuffled, marks)
     assert merged.update.properties == expected

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon
-from rowlock import Allow, Answer, Call, Integration, JobRecord, Rowlock, SettingsError, Status
+from rowlock import Answer, Call, Integration, JobRecord, RateLimit, Rowlock, SettingsError, Status
 from rowlock.observe import logs
 from sync.conftest import MakeHub
 from sync.service import Reply, Service
@@ -83,7 +83,8 @@ async def test_an_error_goes_to_the_queue_at_once_and_says_what_the_service_said
     assert (after.status, after.attempts) == (Status.QUEUED, 1)
     assert after.error == f"CallFailed: POST /things: {status} NO_LUCK the moon is wrong (request c-9)"
     assert len(service.asked) == 1
-    assert (after.available_at - after.updated_at).total_seconds() == pytest.approx(120, abs=1), "60 s * 2 ** 1"
+    waits_seconds = (after.available_at - after.updated_at).total_seconds()
+    assert 107 < waits_seconds < 121, "60 s * 2 ** 1, of which up to a tenth is left to chance"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ async def test_no_credential_stands_in_what_is_told_of_an_error(
     make_hub: MakeHub, service: Service, log: Log, secret: str, body: dict[str, str], status: int
 ) -> None:
     headers = {"X-Api-Key": "key-of-the-header", "Proxy-Authorization": "Basic dXNlcjpwYXNz", "x-version": "7"}
-    hub = await make_hub(headers=headers, rest_seconds=(0.001, 0.001), limits=[Allow(100)])
+    hub = await make_hub(headers=headers, rest_seconds=(0.001, 0.001), limits=[RateLimit(100)])
     told = {name: text.replace("{}", secret) for name, text in body.items()}
     service.answer = lambda asked: Reply(status, told)
     errors: list[Exception] = []
@@ -265,7 +266,7 @@ async def test_a_path_leads_nowhere_else(hub: Integration, service: Service, pat
 
 
 async def test_connections_are_kept(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=[Allow(100)])
+    hub = await make_hub(limits=[RateLimit(100)])
 
     @hub.operation("do")
     async def do(call: Call) -> None:
@@ -277,6 +278,7 @@ async def test_connections_are_kept(make_hub: MakeHub, service: Service) -> None
     assert service.connections == 1
 
 
+@pytest.mark.every_store
 async def test_what_was_called_is_counted(hub: Integration, service: Service) -> None:
     service.script.extend([Reply(200), Reply(500), Reply(cut_at=0)])
 

@@ -10,7 +10,6 @@ from pydantic import AfterValidator
 from engine.conftest import MakeApp
 from engine.running import Log, drain, record
 from rowlock import (
-    Allow,
     BadPayload,
     Call,
     Calls,
@@ -18,6 +17,7 @@ from rowlock import (
     IntegrationDisabled,
     IntegrationNotFound,
     OperationNotFound,
+    RateLimit,
     SettingsError,
     Status,
     Update,
@@ -35,8 +35,8 @@ Email = Annotated[str, AfterValidator(str.lower)]
         ({"base_url": "https://user:pw@crm.example"}, "base_url must be"),
         ({"base_url": "https://crm.example/?a=b"}, "base_url must be"),
         ({"limits": []}, "without a group"),
-        ({"limits": [Allow(5, group="search")]}, "without a group"),
-        ({"limits": [Allow(5, per_seconds=10), Allow(6, per_seconds=10)]}, "same group and the same seconds"),
+        ({"limits": [RateLimit(5, group="search")]}, "without a group"),
+        ({"limits": [RateLimit(5, per_seconds=10), RateLimit(6, per_seconds=10)]}, "same group and the same seconds"),
         ({"token": lambda company: "t"}, "needs an account for each"),
         ({"account": "a" * 200}, "account"),
     ],
@@ -66,7 +66,7 @@ async def test_names_are_checked_and_different(make_app: MakeApp) -> None:
 @pytest.mark.parametrize("allow", [(0, 1.0, None), (1, 0.0, None), (1, 1e9, None), (1, 1.0, ""), (1, 1.0, "x" * 41)])
 def test_a_limit_that_cannot_be_kept_is_refused(allow: tuple[int, float, str | None]) -> None:
     with pytest.raises(SettingsError):
-        Allow(*allow)
+        RateLimit(*allow)
 
 
 async def test_an_operation_that_cannot_work_is_refused(hub: Integration) -> None:
@@ -259,12 +259,12 @@ async def test_what_starts_with_a_worker_is_done_once(make_hub: MakeHub, service
         async def ensure(call: Call) -> None:
             await call.post("/properties")
 
-        (warmer,) = hub._app.engine.warmers
-        await warmer()
+        (starter,) = hub._app.engine.starters
+        await starter()
     app = hubs[0]._app
     (job,) = (await app.jobs(type="crm.ensure")).jobs
     assert (job.available_at - job.created_at).total_seconds() == pytest.approx(15, abs=0.5)
     assert service.asked == []
     off = await make_hub(disabled="off")
     off.on_start(ensure)
-    assert off._app.engine.warmers == []
+    assert (off._app.engine.warmers, off._app.engine.starters) == ([], [])

@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import httpx
 import pytest
 
-from rowlock import IntegrationDisabled, Status
+from rowlock import IntegrationDisabled, Rowlock, Status
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,14 +53,14 @@ async def test_notes_arrive_and_the_newest_text_stays(
         await app.migrate()
         await example.notes.enqueue("keep", {"name": "a/b", "text": "one"})
         await app.work(drain=True)
-        wishes = [{"name": f"n{n % 40}", "properties": {"n": n}} for n in range(200)]
+        wishes = [{"name": f"n{n % 40}", "properties": {"n": n}} for n in range(80)]
         wishes.append({"name": "long", "properties": {"text": "x" * 1_001}})
         await example.notes.enqueue_many("change", [*wishes, {"name": "a/b", "properties": {"text": "two"}}])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await example.notes.stats())["pending"]:
                 await app.work(drain=True)
         stats = await example.notes.stats()
-        assert (stats["completed24h"], stats["dead"]) == (202, 1)
+        assert (stats["completed24h"], stats["dead"]) == (82, 1)
         (dead,) = (await app.jobs(status=Status.FAILED)).jobs
         assert dead.error == "a note has at most 1000 characters"
     headers = {"authorization": "Bearer notes-token"}
@@ -68,7 +69,7 @@ async def test_notes_arrive_and_the_newest_text_stays(
             await asyncio.sleep(0.2)
     kept = answer.json()
     assert kept.pop("a/b") == {"text": "two"}
-    assert kept == {f"n{n}": {"n": n + 160} for n in range(40)}
+    assert kept == {f"n{n}": {"n": n + 40} for n in range(40)}
 
 
 async def test_without_its_token_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,10 +89,12 @@ def test_the_page_shows_it_as_it_is() -> None:
     assert code.strip() in (ROOT / "docs" / "sync.md").read_text()
 
 
-def test_the_command_line_knows_it(tmp_path: Path) -> None:
+async def test_the_command_line_knows_it(tmp_path: Path) -> None:
+    async with Rowlock(f"sqlite:///{tmp_path}/notes.db") as app:
+        await app.migrate()
     environment = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/notes.db", "NOTES_TOKEN": "notes-token"}
     command = [sys.executable, "-m", "rowlock", "sync", "list", "--app", "examples.notes:app", "--json"]
-    subprocess.run([*command[:3], "migrate"], cwd=ROOT, env=environment, check=True, capture_output=True)
-    listed = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    run = partial(subprocess.run, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    listed = (await asyncio.to_thread(run, command)).stdout
     assert '"notes"' in listed
     assert '"keep"' in listed

@@ -6,7 +6,7 @@ import pytest
 
 from engine.conftest import MakeApp
 from engine.running import drain
-from rowlock import Allow, Call, Calls, Integration, Update
+from rowlock import Call, Calls, Integration, RateLimit, Update
 from sync.conftest import MakeHub
 from sync.service import Reply, Service
 
@@ -14,7 +14,9 @@ from sync.service import Reply, Service
 @pytest.fixture
 async def busy(make_hub: MakeHub, service: Service) -> Integration:
     """One pending, one waiting for a retry, one dead, two done; of another queue one pending."""
-    hub = await make_hub(limits=[Allow(50, per_seconds=60), Allow(4, per_seconds=1, group="search")], disabled=None)
+    hub = await make_hub(
+        limits=[RateLimit(50, per_seconds=60), RateLimit(4, per_seconds=1, group="search")], disabled=None
+    )
 
     @hub.operation("do")
     async def do(call: Call, name: str) -> None:
@@ -32,6 +34,7 @@ async def busy(make_hub: MakeHub, service: Service) -> Integration:
     return hub
 
 
+@pytest.mark.every_store
 async def test_the_counts_are_those_of_all_its_queues(busy: Integration) -> None:
     expected = {"pending": 2, "processing": 0, "failed": 1, "dead": 1, "completed24h": 2}
     assert await busy.stats() == expected
@@ -67,7 +70,7 @@ async def test_for_one_company_only_what_is_hers(busy: Integration) -> None:
 
 async def test_where_only_companies_have_accounts_the_rest_is_told_without_a_budget(make_hub: MakeHub) -> None:
     accounts = {"acme": "a"}
-    hub = await make_hub(limits=[Allow(50)], account=lambda company: accounts[company])
+    hub = await make_hub(limits=[RateLimit(50)], account=lambda company: accounts[company])
     seen = await hub.monitor()
     assert (seen["limits"], seen["counts"]["pending"]) == ([], 0)
 
@@ -76,7 +79,7 @@ async def test_an_operation_has_its_own_name_where_the_integration_s_has_a_dot(
     make_app: MakeApp, service: Service
 ) -> None:
     app = await make_app(clock=None)
-    hub = app.integration("crm.eu", base_url=service.url, limits=[Allow(50)])
+    hub = app.integration("crm.eu", base_url=service.url, limits=[RateLimit(50)])
 
     @hub.operation("do")
     async def do(call: Call) -> None:
@@ -89,7 +92,7 @@ async def test_an_operation_has_its_own_name_where_the_integration_s_has_a_dot(
 
 
 async def test_the_latest_twenty_failures_are_shown(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=[Allow(1_000)], concurrency=1)
+    hub = await make_hub(limits=[RateLimit(1_000)], concurrency=1)
     service.answer = lambda asked: Reply(500, {"message": asked.json["n"]})
 
     @hub.operation("do")
@@ -113,6 +116,7 @@ async def test_each_cycle_leaves_a_record(make_hub: MakeHub) -> None:
     await hub.enqueue("do", {})
     schedule = app.schedules["crm"]
     assert (schedule.type, schedule.every_seconds, schedule.start_delay_seconds) == ("crm.cycle", 120, 30)
+    assert schedule.spec == "every 120 s, first 30 s after start-up"
     receipt = await app.enqueue("crm.cycle")
     await drain(app, app.settings.queue)
     found = await app.get(receipt.job_id)

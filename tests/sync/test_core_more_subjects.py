@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from engine.running import drain, record, soon, working
-from rowlock import Allow, Call, Integration, Status
+from rowlock import Call, Integration, RateLimit, Status
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
-from rowlock.sync.hold import Hold
+from rowlock.storage.contract import Store
+from rowlock.sync.subject_lock import SubjectLock
 from sync.conftest import MakeHub
 from sync.service import Asked, Reply, Service
 
-FAST = [Allow(1_000)]
+FAST = [RateLimit(1_000)]
 KIND = "crm:default"
 
 
@@ -28,6 +28,7 @@ def claimer(hub: Integration) -> None:
         await call.post(f"/domains/{domain}")
 
 
+@pytest.mark.every_store
 async def test_jobs_about_different_things_that_hold_the_same_never_call_at_once(
     make_hub: MakeHub, service: Service
 ) -> None:
@@ -49,9 +50,9 @@ async def test_jobs_about_different_things_that_hold_the_same_never_call_at_once
     for number in range(8):
         await hubs[0].enqueue("claim", {"name": f"c{number}", "domain": f"{number % 2}.example"})
     apps = [hub._app for hub in hubs]
-    async with working(apps[0], *hubs[0].queues), working(apps[1], *hubs[1].queues), asyncio.timeout(30):
-        while (await apps[0].store.counts()).get(Status.SUCCEEDED, 0) < 8:
-            await asyncio.sleep(0.05)
+    async with working(apps[0], *hubs[0].queues), working(apps[1], *hubs[1].queues):
+        await service.came(8)
+    assert (await apps[0].store.counts())[Status.SUCCEEDED] == 8
     assert overlaps == 0
     assert len(service.asked) == 8
 
@@ -86,8 +87,8 @@ async def test_an_operation_that_is_about_nothing_cannot_hold(hub: Integration, 
 async def test_a_renewal_on_its_way_does_not_hold_anew_what_was_let_go(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = Hold(store, KIND, "me", 1.0)
-    await hold.take(["a", "b"])
+    monkeypatch.setattr("rowlock.sync.subject_lock._RENEWALS", 6_200)  # every 10 ms
+    hold = SubjectLock(store, KIND, "me", 30.0)
     under_way, take = asyncio.Event(), store.hold_subjects
 
     async def late(*args: Any) -> Any:
@@ -95,12 +96,13 @@ async def test_a_renewal_on_its_way_does_not_hold_anew_what_was_let_go(
         try:
             await asyncio.Event().wait()
         finally:  # too late for a cancellation: the statement is done all the same
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # longer than to let go takes
             await take(*args)
 
-    monkeypatch.setattr(store, "hold_subjects", late)
-    await soon(under_way.wait())
-    monkeypatch.undo()
+    await hold.take(["a", "b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "hold_subjects", late)
+        await soon(under_way.wait())
     assert await hold.end({"a": {"p": uuid7()}}) == []
     assert hold._renewing is not None
     await asyncio.wait([hold._renewing])
@@ -108,7 +110,7 @@ async def test_a_renewal_on_its_way_does_not_hold_anew_what_was_let_go(
 
 
 async def test_all_that_is_held_is_let_go_together(store: Store) -> None:
-    hold = Hold(store, KIND, "me", 1.0)
+    hold = SubjectLock(store, KIND, "me", 30.0)
     assert await hold.take(["a"]) == {"a"}
     assert await hold.more("b") is True
     assert await store.hold_subjects(KIND, ["a", "b"], "another", 1) == {}
@@ -118,7 +120,7 @@ async def test_all_that_is_held_is_let_go_together(store: Store) -> None:
 
 async def test_what_another_holds_stays_the_other_s(store: Store) -> None:
     await store.hold_subjects(KIND, ["b"], "another", 600)
-    hold = Hold(store, KIND, "me", 1.0)
+    hold = SubjectLock(store, KIND, "me", 30.0)
     await hold.take(["a"])
     assert await hold.more("b") is False
     await hold.end({})

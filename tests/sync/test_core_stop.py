@@ -12,13 +12,14 @@ from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon, working
 from engine.watched import ALWAYS
 from rowlock import (
-    Allow,
     Call,
     CallFailed,
     CallRefused,
     Calls,
+    FakeClock,
     Integration,
     IntegrationDisabled,
+    RateLimit,
     RateLimited,
     Retry,
     Rowlock,
@@ -28,7 +29,7 @@ from rowlock import (
 from sync.conftest import MakeHub
 from sync.service import Reply, Service
 
-FAST = [Allow(1_000, per_seconds=0.1)]
+FAST = [RateLimit(1_000, per_seconds=0.1)]
 
 
 def creator(hub: Integration, seen: list[bool] | None = None, **options: Any) -> None:
@@ -54,10 +55,10 @@ async def in_use(hub: Integration) -> int:
 
 
 async def test_a_job_that_is_cancelled_in_the_middle_of_a_call_leaves_its_subject_held(
-    make_hub: MakeHub, service: Service
+    make_hub: MakeHub, service: Service, clock: FakeClock
 ) -> None:
     """The call may still be under way, so its permit counts on, and nobody else calls about the same."""
-    hub = await make_hub(limits=FAST, timeout_seconds=20)
+    hub = await make_hub(clock=clock, limits=FAST, timeout_seconds=20)
     creator(hub)
     app = hub._app
     service.script.append(Reply(wait=asyncio.Event()))
@@ -69,21 +70,21 @@ async def test_a_job_that_is_cancelled_in_the_middle_of_a_call_leaves_its_subjec
         await soon(settled)
     assert (await record(app, receipt.job_id)).status is Status.CANCELLED
     assert await holders(app, "a")
-    await asyncio.sleep(0.15)  # longer than the window of the limit
+    clock.advance(0.15)  # longer than the window of the limit
     assert await in_use(hub) == 1
 
 
 async def test_one_that_is_cancelled_before_its_call_leaves_nothing(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=[Allow(1, per_seconds=30)], timeout_seconds=20)
+    hub = await make_hub(limits=[RateLimit(1, per_seconds=30)], timeout_seconds=20)
     creator(hub)
     app = hub._app
     await hub.enqueue("create", {"name": "first"})
     async with working(app, *hub.queues):
         await service.came(1)
+        at_the_gate = app.store.next("take_call", lambda wait: wait > 0)
         receipt = await hub.enqueue("create", {"name": "a"})  # not before: the two would race for the one call
-        async with asyncio.timeout(10):
-            while not await holders(app, "a"):  # it waits at the gate
-                await asyncio.sleep(0.02)
+        await soon(at_the_gate)
+        assert await holders(app, "a")
         settled = app.store.next("settle")
         await app.cancel(receipt.job_id)
         await soon(settled)
@@ -93,10 +94,10 @@ async def test_one_that_is_cancelled_before_its_call_leaves_nothing(make_hub: Ma
 
 
 async def test_a_worker_that_stops_gives_the_job_back_and_the_next_one_looks_first(
-    make_hub: MakeHub, service: Service
+    make_hub: MakeHub, service: Service, clock: FakeClock
 ) -> None:
     seen: list[bool] = []
-    hub, other = [await make_hub({"grace_seconds": 0.0}, limits=FAST, timeout_seconds=0.5) for _ in range(2)]
+    hub, other = [await make_hub({"grace_seconds": 0.0}, clock=clock, limits=FAST) for _ in range(2)]
     for each in (hub, other):
         creator(each, seen)
     service.script.append(Reply(wait=asyncio.Event()))
@@ -105,13 +106,13 @@ async def test_a_worker_that_stops_gives_the_job_back_and_the_next_one_looks_fir
         await service.came(1)
     after = await record(other._app, receipt.job_id)
     assert (after.status, after.attempts) == (Status.QUEUED, 0)
-    async with working(other._app, *other.queues), asyncio.timeout(20):
-        settled = other._app.store.next("settle")  # before the look: the last may come during it
-        while (await record(other._app, receipt.job_id)).status is not Status.SUCCEEDED:
-            await settled
-            settled = other._app.store.next("settle")
+    await drain(other._app, *other.queues)
+    assert seen == [False], "the subject is held while the call may be under way"
+    clock.advance(70)  # a hold lasts 62 s
+    await drain(other._app, *other.queues)
     assert service.paths() == ["POST /things", "GET /things/a"]
-    assert (await record(other._app, receipt.job_id)).result == '"found"'
+    after = await record(other._app, receipt.job_id)
+    assert (after.status, after.result) == (Status.SUCCEEDED, '"found"')
     assert seen == [False, True]
 
 
@@ -142,47 +143,49 @@ async def test_a_deadline_ends_a_call_and_counts_as_a_failure(make_hub: MakeHub,
     assert await holders(hub._app, "a")
 
 
+@pytest.mark.every_store
 async def test_a_worker_that_lost_its_lease_does_not_settle_and_the_next_one_looks_first(
-    make_hub: MakeHub, service: Service
+    make_hub: MakeHub, service: Service, clock: FakeClock
 ) -> None:
     """As after the death of a machine: its hold runs out, then its successor goes on."""
     seen: list[bool] = []
-    hub = await make_hub(limits=FAST, timeout_seconds=1, visibility_seconds=0.5, rescue_delay_seconds=0)
+    hub = await make_hub(clock=clock, limits=FAST, visibility_seconds=30, rescue_delay_seconds=0)
     creator(hub, seen)
     app = hub._app
-    leave = asyncio.Event()
     receipt = await hub.enqueue("create", {"name": "a"})
     (claimed,) = await app.store.claim("crm", BEN, 1)
-    assert await app.store.hold_subjects("crm:default", ["a"], f"{claimed.id}/{claimed.lease}", 1.0)
-    async with asyncio.timeout(10):  # the visibility timeout, by the store's own clock
-        while not await app.store.rescue(10, {}, str):
-            await asyncio.sleep(0.05)
-    leave.set()
-    async with working(app, *hub.queues), asyncio.timeout(20):
-        settled = app.store.next("settle")  # before the look: the last may come during it
-        while (await record(app, receipt.job_id)).status is not Status.SUCCEEDED:
-            await settled
-            settled = app.store.next("settle")
+    assert await app.store.hold_subjects("crm:default", ["a"], f"{claimed.id}/{claimed.lease}", 62.0)
+    assert not await app.store.rescue(10, {}, str)
+    clock.advance(31)
+    assert await app.store.rescue(10, {}, str)
+    await drain(app, *hub.queues)
+    assert seen == []
+    clock.advance(40)
+    await drain(app, *hub.queues)
+    assert (await record(app, receipt.job_id)).status is Status.SUCCEEDED
     assert seen == [True]
     assert service.paths() == ["GET /things/a"]
 
 
+@pytest.mark.every_store
 async def test_a_permit_whose_answer_was_lost_is_given_back(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=[Allow(1, per_seconds=3_600)])
+    hub = await make_hub(limits=[RateLimit(1, per_seconds=3_600)])
     creator(hub)
     app = hub._app
     app.store.lose_reply("take_call", 1)
+    given_back = app.store.next("end_call")
     receipt = await hub.enqueue("create", {"name": "a"})
     await drain(app, *hub.queues)
     after = await record(app, receipt.job_id)
     assert (after.status, after.attempts, service.asked) == (Status.QUEUED, 0, [])
-    async with asyncio.timeout(10):
-        while await in_use(hub):
-            await asyncio.sleep(0.02)
+    await soon(given_back)
+    assert await in_use(hub) == 0
 
 
-async def test_a_call_whose_end_cannot_be_told_still_counts(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=FAST)
+async def test_a_call_whose_end_cannot_be_told_still_counts(
+    make_hub: MakeHub, service: Service, clock: FakeClock
+) -> None:
+    hub = await make_hub(clock=clock, limits=FAST)
     creator(hub)
     app = hub._app
     app.store.refuse("end_call", ALWAYS)
@@ -190,6 +193,7 @@ async def test_a_call_whose_end_cannot_be_told_still_counts(make_hub: MakeHub, s
     await drain(app, *hub.queues)
     app.store.mend("end_call")
     assert (await record(app, receipt.job_id)).status is Status.SUCCEEDED
+    clock.advance(0.15)  # longer than the window of the limit
     assert await in_use(hub) == 1
 
 
@@ -200,7 +204,7 @@ class TestResilient:
     async def make_resilient(self, make_app: MakeApp, service: Service) -> Any:
         async def make(**options: Any) -> Integration:
             app = await make_app(clock=None, resilient=True)
-            return app.integration("crm", base_url=service.url, **{"timeout_seconds": 5.0} | options)
+            return app.integration("crm", base_url=service.url, **{"timeout_seconds": 30.0} | options)
 
         return make
 
@@ -221,7 +225,7 @@ class TestResilient:
         assert hub._app.store.calls == {}
 
     async def test_its_exception_is_the_callers(self, make_resilient: Any, service: Service, log: Log) -> None:
-        hub = await make_resilient(rest_seconds=(0.01, 0.01), limits=[Allow(100)])
+        hub = await make_resilient(rest_seconds=(0.01, 0.01), limits=[RateLimit(100)])
         creator(hub)
 
         @hub.operation("update", about="{email}", batch=100)
@@ -236,15 +240,15 @@ class TestResilient:
         for error in (CallFailed, Retry):
             with pytest.raises(error):
                 await hub.enqueue("update", {"email": "a@x", "properties": {"p": 1}})
-        assert hub._app.store.calls == {}
+        assert hub._app.store.calls == {"now": 4, "add_failure": 4}  # all but the rate limit are recorded
 
     async def test_limits_are_kept_by_the_process_and_off_is_off(self, make_resilient: Any, service: Service) -> None:
-        hub = await make_resilient(limits=[Allow(2, per_seconds=0.4)])
+        hub = await make_resilient(limits=[RateLimit(2, per_seconds=0.2)])
         creator(hub)
         for name in "abcd":
             await hub.enqueue("create", {"name": name})
         first, _, third, _ = service.asked
-        assert third.at - first.at >= 0.4
+        assert third.at - first.at >= 0.2
         off = hub._app.integration("off", base_url=service.url, disabled="set OFF_TOKEN")
         creator(off)
         with pytest.raises(IntegrationDisabled):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +12,14 @@ import pytest
 from engine.conftest import MakeApp
 from engine.running import drain, record, soon, working
 from engine.watched import ALWAYS
-from rowlock import Allow, Call, Integration, SettingsError, Snooze, Status
+from rowlock import Call, FakeClock, Integration, RateLimit, SettingsError, Snooze, Status
 from rowlock.ids import uuid7
-from rowlock.storage.base import Store
-from rowlock.sync.hold import Hold
-from sync.conftest import MakeHub
+from rowlock.storage.contract import Store
+from rowlock.sync.subject_lock import SubjectLock
+from sync.conftest import MakeHub, impatient
 from sync.service import Asked, Reply, Service
 
-FAST = [Allow(1_000)]
+FAST = [RateLimit(1_000)]
 
 
 def setter(hub: Integration, name: str = "set", **options: Any) -> None:
@@ -33,36 +34,45 @@ def setter(hub: Integration, name: str = "set", **options: Any) -> None:
 
 
 class Contacts:
-    """What a service knows of contacts; notes whether two calls about one were there at once."""
+    """What a service knows of contacts; notes whether two calls about one were there at once.
 
-    def __init__(self, service: Service, seconds: float = 0.02) -> None:
+    The first calls are answered when there are calls about so many contacts.
+    """
+
+    def __init__(self, service: Service, seconds: float = 0.02, together: int = 1) -> None:
         self.values: dict[str, dict[str, Any]] = {}
         self.overlaps = 0
         self._busy: set[str] = set()
         self._seconds = seconds
+        self._together = together
+        self._all_here = asyncio.Event()
         service.answer = self.answer
 
     async def answer(self, asked: Asked) -> Reply:
         email = asked.path.rpartition("/")[2]
         self.overlaps += email in self._busy
         self._busy.add(email)
+        if len(self._busy) >= self._together:
+            self._all_here.set()
+        await self._all_here.wait()
         await asyncio.sleep(self._seconds)
         self._busy.discard(email)
         self.values.setdefault(email, {}).update(asked.json["properties"])
         return Reply()
 
 
+@pytest.mark.every_store
 async def test_jobs_about_one_subject_never_call_at_once_others_do(make_hub: MakeHub, service: Service) -> None:
-    contacts = Contacts(service, 0.2)  # longer than a store takes to let the next begin
+    contacts = Contacts(service, together=2)
     hubs = [await make_hub(limits=FAST) for _ in range(2)]
     for hub in hubs:
         setter(hub)
     for number in range(12):
         await hubs[0].enqueue("set", {"email": f"{number % 2}@x", "properties": {f"p{number}": number}})
     apps = [hub._app for hub in hubs]
-    async with working(apps[0], *hubs[0].queues), working(apps[1], *hubs[1].queues), asyncio.timeout(20):
-        while (await apps[0].store.counts()).get(Status.SUCCEEDED, 0) < 12:
-            await asyncio.sleep(0.05)
+    async with working(apps[0], *hubs[0].queues), working(apps[1], *hubs[1].queues):
+        await service.came(12)
+    assert (await apps[0].store.counts())[Status.SUCCEEDED] == 12
     assert contacts.overlaps == 0
     assert service.most_at_once >= 2
     assert {len(values) for values in contacts.values.values()} == {6}
@@ -99,6 +109,7 @@ async def test_in_one_process_the_next_begins_when_the_one_before_has_ended(
     assert service.most_at_once == 1
 
 
+@pytest.mark.every_store
 async def test_an_old_value_that_is_tried_again_late_does_not_overwrite(make_hub: MakeHub, service: Service) -> None:
     contacts = Contacts(service, 0.0)
     hub = await make_hub(limits=FAST)
@@ -133,9 +144,11 @@ async def test_what_failed_counts_as_not_written(make_hub: MakeHub, service: Ser
     assert [asked.json["properties"]["tier"] for asked in service.asked] == ["gold", "silver"]
 
 
-async def test_the_subject_is_free_after_an_answer_and_held_on_after_none(make_hub: MakeHub, service: Service) -> None:
+async def test_the_subject_is_free_after_an_answer_and_held_on_after_none(
+    make_hub: MakeHub, service: Service, clock: FakeClock
+) -> None:
     """A call without an answer may still be under way: it must not come after a newer one."""
-    hub = await make_hub(limits=FAST, timeout_seconds=0.7)
+    hub = await make_hub(clock=clock, limits=FAST, timeout_seconds=20)  # a hold lasts 42 s
     setter(hub)
     app = hub._app
     service.script.extend([Reply(500), Reply(200), Reply(wait=asyncio.Event())])
@@ -144,16 +157,18 @@ async def test_the_subject_is_free_after_an_answer_and_held_on_after_none(make_h
         await drain(app, *hub.queues)
     assert len(service.asked) == 2, "free at once after an error"
     await hub.enqueue("set", {"email": "a@x", "properties": {"p": 2}})
-    await drain(app, *hub.queues)
+    with impatient():
+        await drain(app, *hub.queues)
     last = await hub.enqueue("set", {"email": "a@x", "properties": {"p": 3}})
     await drain(app, *hub.queues)
     after = await record(app, last.job_id)
     assert (after.status, after.error) == (Status.QUEUED, "another job about the same is under way")
-    async with working(app, *hub.queues):
-        fourth = await service.came(4)
-    third = service.asked[2]
-    assert fourth.json["properties"] == {"p": 3}
-    assert fourth.at - third.at > 0.7, "not before the hold of the third has run out"
+    clock.advance(41)
+    await drain(app, *hub.queues)
+    assert len(service.asked) == 3, "not before the hold of the third has run out"
+    clock.advance(40)  # the others are not tried again before two minutes have passed
+    await drain(app, *hub.queues)
+    assert [asked.json["properties"]["p"] for asked in service.asked] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -190,10 +205,15 @@ async def test_a_question_without_an_answer_holds_nothing(make_hub: MakeHub, ser
     assert await hub._app.store.hold_subjects("crm:default", ["a@x"], "another", 1.0) == {"a@x": {}}
 
 
-async def test_no_call_begins_with_a_hold_that_was_lost(make_hub: MakeHub, service: Service) -> None:
+@pytest.mark.every_store
+async def test_no_call_begins_with_a_hold_that_was_lost(
+    make_hub: MakeHub, service: Service, clock: FakeClock, elapse: Callable[[float], None]
+) -> None:
     """A function that dawdles between its calls, while its hold cannot be renewed."""
     dawdle, dawdling = asyncio.Event(), asyncio.Event()
-    hub, other = [await make_hub(limits=FAST, timeout_seconds=0.7) for _ in range(2)]
+    hub, other = [
+        await make_hub(clock=clock, limits=FAST, timeout_seconds=20, visibility_seconds=3_600) for _ in range(2)
+    ]
     for each in (hub, other):
         setter(each)
 
@@ -206,21 +226,23 @@ async def test_no_call_begins_with_a_hold_that_was_lost(make_hub: MakeHub, servi
 
     receipt = await hub.enqueue("slow", {"email": "a@x"})
     app = hub._app
+    first_ended = app.store.next("end_call")
     async with working(app, *hub.queues) as stop:
         await soon(dawdling.wait())
+        await soon(first_ended)
         app.store.refuse("hold_subjects", ALWAYS)  # it cannot renew its hold
         with app.store.stalled("claim"):
             await other.enqueue("set", {"email": "a@x", "properties": {"p": 1}})
-            async with working(other._app, *other.queues):
-                await service.came(2)  # the hold has run out, and the other has it
-                await soon(other._app.store.next("settle"))
+            elapse(43)  # a hold lasts 42 s
+            await drain(other._app, *other.queues)
             stop.set()
         app.store.mend("hold_subjects")
+        given_back = app.store.next("end_call")
         dawdle.set()
+        await soon(given_back)
     assert service.paths() == ["POST /first", "PATCH /contacts/a@x"], "and nothing after it"
-    async with asyncio.timeout(6):  # its permit is given back: it would count for longer than this
-        while (await hub.monitor())["limits"][0]["inUse"]:
-            await asyncio.sleep(0.05)
+    clock.advance(20)  # its permit is given back: it would count for 30 s
+    assert (await hub.monitor())["limits"][0]["inUse"] == 0
     after = await record(app, receipt.job_id)
     assert (after.status, after.attempts, after.error) == (
         Status.QUEUED,
@@ -229,8 +251,15 @@ async def test_no_call_begins_with_a_hold_that_was_lost(make_hub: MakeHub, servi
     )
 
 
-async def test_a_function_that_dawdles_keeps_its_hold(make_hub: MakeHub, service: Service) -> None:
-    hub = await make_hub(limits=FAST, timeout_seconds=0.7)
+async def test_a_function_that_dawdles_keeps_its_hold(
+    make_hub: MakeHub,
+    service: Service,
+    clock: FakeClock,
+    elapse: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rowlock.sync.subject_lock._RENEWALS", 4_200)  # every 10 ms
+    hub = await make_hub(clock=clock, limits=FAST, timeout_seconds=20, visibility_seconds=3_600)
     app = hub._app
     go_on, dawdling = asyncio.Event(), asyncio.Event()
 
@@ -244,7 +273,8 @@ async def test_a_function_that_dawdles_keeps_its_hold(make_hub: MakeHub, service
     receipt = await hub.enqueue("slow", {"email": "a@x"})
     async with working(app, *hub.queues):
         await soon(dawdling.wait())
-        for _ in range(5):  # a hold lasts 3.4 s and is renewed every 0.85
+        for _ in range(5):  # a hold lasts 42 s
+            elapse(10)
             await soon(app.store.next("hold_subjects"))
         assert await app.store.inner.hold_subjects("crm:default", ["a@x"], "another", 1.0) == {}
         go_on.set()
@@ -253,17 +283,17 @@ async def test_a_function_that_dawdles_keeps_its_hold(make_hub: MakeHub, service
 
 
 async def test_a_hold_is_renewed_before_a_call_that_it_would_not_outlast(store: Store) -> None:
-    hold = Hold(store, "crm:default", "me", 0.5)  # lasts 3 s, and a call needs 1.5
+    hold = SubjectLock(store, "crm:default", "me", 300.0)  # lasts 602 s, and a call needs 301
     assert await hold.take(["a"]) == {"a"}
-    hold._until = time.monotonic() + 1.0
+    hold._until = time.monotonic() + 300.0
     await hold.last()
-    assert hold._until - time.monotonic() > 2
+    assert hold._until - time.monotonic() > 500
     assert await hold.end({}) == []
 
 
 async def test_a_hold_whose_time_is_over_is_lost_whoever_has_it_now(store: Store) -> None:
     """Another may have had it in between, and have left no mark: a call of his may be under way."""
-    hold = Hold(store, "crm:default", "me", 0.5)
+    hold = SubjectLock(store, "crm:default", "me", 30.0)
     await hold.take(["a"])
     hold._until = time.monotonic()
     with pytest.raises(Snooze, match="another job may have taken over"):
@@ -272,10 +302,13 @@ async def test_a_hold_whose_time_is_over_is_lost_whoever_has_it_now(store: Store
     assert await store.hold_subjects("crm:default", ["a"], "you", 5.0) == {"a": {}}
 
 
-async def test_what_was_written_under_a_lost_hold_is_written_again(make_hub: MakeHub, service: Service) -> None:
+@pytest.mark.every_store
+async def test_what_was_written_under_a_lost_hold_is_written_again(
+    make_hub: MakeHub, service: Service, clock: FakeClock, elapse: Callable[[float], None]
+) -> None:
     """Or an older job that comes next would not know of it."""
     contacts = Contacts(service, 0.0)
-    hub = await make_hub(limits=FAST, timeout_seconds=0.7)
+    hub = await make_hub(clock=clock, limits=FAST, timeout_seconds=20, visibility_seconds=3_600)
     app = hub._app
     wrote, go_on = asyncio.Event(), asyncio.Event()
 
@@ -290,20 +323,18 @@ async def test_what_was_written_under_a_lost_hold_is_written_again(make_hub: Mak
     async with working(app, *hub.queues):
         await soon(wrote.wait())
         app.store.refuse("hold_subjects", ALWAYS)
-        async with asyncio.timeout(10):
-            while not await app.store.inner.hold_subjects("crm:default", ["a@x"], older, 60.0):
-                await asyncio.sleep(0.05)
+        elapse(43)  # a hold lasts 42 s
+        assert await app.store.inner.hold_subjects("crm:default", ["a@x"], older, 60.0)
+        settled = app.store.next("settle")
         go_on.set()
-        await soon(app.store.next("settle"))
-        assert (await record(app, receipt.job_id)).status is not Status.SUCCEEDED
-        app.store.mend("hold_subjects")
-        contacts.values["a@x"] = {"p": 1}  # as an older job would write, knowing of no newer one
-        await app.store.mark_subjects("crm:default", older, {"a@x": {"p": older}})
-        async with asyncio.timeout(10):
-            settled = app.store.next("settle")  # before the look: the last may come during it
-            while (await record(app, receipt.job_id)).status is not Status.SUCCEEDED:
-                await settled
-                settled = app.store.next("settle")
+        await soon(settled)
+    assert (await record(app, receipt.job_id)).status is not Status.SUCCEEDED
+    app.store.mend("hold_subjects")
+    contacts.values["a@x"] = {"p": 1}  # as an older job would write, knowing of no newer one
+    await app.store.mark_subjects("crm:default", older, {"a@x": {"p": older}})
+    elapse(60)
+    await drain(app, *hub.queues)
+    assert (await record(app, receipt.job_id)).status is Status.SUCCEEDED
     assert contacts.values == {"a@x": {"p": 2}}
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from rowlock.sync.answer import Answer
 from rowlock.sync.hubspot import Currency, Email, MinorUnits, decimal_amount, is_refused, limited, normal_email, spent
 from rowlock.sync.hubspot.amounts import minor_digits
+from rowlock.sync.response import Answer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Answer, BadPayload, CallFailed, CallRefused, Permanent, Retry, UnknownJobType
 from rowlock.jobs.classify import describe, is_permanent
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 
 
 def error_with(**attributes: Any) -> Exception:

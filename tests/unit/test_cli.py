@@ -153,6 +153,11 @@ def test_waiting_for_a_job_that_nobody_works_on_ends(cli: Cli) -> None:
     assert "is a worker running?" in cli.err
 
 
+def test_waiting_says_that_no_worker_serves_the_queue(cli: Cli) -> None:
+    cli("enqueue", "echo", "--wait", "--wait-seconds", "4", code=1)
+    assert "no worker serves the queue default" in cli.err
+
+
 # -- jobs ------------------------------------------------------------------------------------------
 
 
@@ -274,7 +279,7 @@ def test_more_dead_jobs_than_a_batch_holds(cli: Cli, monkeypatch: pytest.MonkeyP
     cli.failed(5)
     assert cli.json("dead", "retry", "--all")["retried"] == 5
     cli.drain()
-    assert cli.json("dead", "discard", "--all")["discarded"] == 5
+    assert cli.json("dead", "discard", "--all", "--yes")["discarded"] == 5
 
 
 def test_ids_that_are_not_dead_are_an_error(cli: Cli) -> None:
@@ -297,6 +302,15 @@ def test_a_person_at_a_terminal_is_asked(
     cli("dead", "discard", "--all", code=code)
     assert "Remove 1 failed jobs?" in cli.err
     assert len(cli.json("dead", "list")["jobs"]) == left
+
+
+@pytest.mark.parametrize("which", [("--all",), ("--type", "fail"), ("--queue", "default")], ids=" ".join)
+def test_where_nobody_can_be_asked_nothing_is_removed_without_yes(cli: Cli, which: tuple[str, ...]) -> None:
+    cli.failed()
+    cli("dead", "discard", *which, code=2)
+    assert "add --yes" in cli.err
+    assert len(cli.json("dead", "list")["jobs"]) == 1
+    assert cli.json("dead", "discard", *which, "--dry-run")["dryRun"]
 
 
 # -- queues, store, health -------------------------------------------------------------------------
@@ -374,6 +388,10 @@ def test_doctor_finds_missing_migrations(cli: Cli) -> None:
 
 def test_doctor_warns_of_work_that_nobody_does(cli: Cli) -> None:
     cli.enqueue("echo", "--queue", "orphaned")
+    producer = Rowlock(cli.url, allow_unknown_types=True)
+    producer.blocking.enqueue("renamed")
+    producer.blocking.close()
     messages = " ".join(each["message"] for each in cli.json("doctor")["findings"])
     assert "no worker serves it" in messages
     assert "1 jobs wait on queue orphaned" in messages
+    assert "1 jobs wait for types that no worker serves: renamed" in messages

@@ -97,9 +97,9 @@ def test_a_payload_at_the_limit_is_taken(cli: Cli, tmp_path: Path) -> None:
     ("option", "message"),
     [
         (("--at", "tomorrow"), "--at tomorrow: not a time such as 2030-01-31T08:00:00Z"),
-        (("--unique", "often"), "--unique often: must be forever, while_active or window:SECONDS"),
+        (("--unique", "often"), "--unique often: must be none, forever, while_active or window:SECONDS"),
         (("--unique", "window:soon"), "--unique window:soon: 'soon' is not a number of seconds"),
-        (("--unique", "window:0"), "Unique.window(0.0): must be more than 0 seconds"),
+        (("--unique", "window:0"), "--unique window:0: must be more than 0 seconds"),
         (("--delay-seconds", "-1"), "healthPing: delay_seconds must be 0 to 316224000, not -1.0"),
         (("--priority", "40000"), "healthPing: priority must be -32768 to 32767, not 40000"),
         (("--priority", "high"), "Invalid value for '--priority'"),
@@ -197,12 +197,20 @@ def test_an_empty_database_is_not_read_before_it_is_migrated(cli: Cli) -> None:
 def test_a_schema_of_a_newer_release_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert cli("enqueue", "healthPing")[0] == 0
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
-    connection.execute("UPDATE migrations SET number = number + 998")
+    record = "INSERT INTO migrations SELECT max(number) + 1, 'next', '', {}, 0 FROM migrations"
+    connection.execute(record.format("max(number)"))
+    (after,) = connection.execute("SELECT max(number) FROM migrations").fetchone()
+    assert cli("enqueue", "healthPing")[0] == 0, "the next schema only expands ours"
+    assert cli("migrate") == (0, "")
+    assert cli.out.endswith(
+        f"is at schema {after}, of a newer release; this one has {after - 1} and works with it; nothing to do\n"
+    )
+    connection.execute(record.format("max(number) + 1"))
     connection.close()
     for command in (("enqueue", "healthPing"), ("worker", "--drain"), ("migrate",)):
         code, message = cli(*command)
         assert code == 1
-        assert "a newer release has migrated it" in message
+        assert "a newer release has migrated the store" in message
 
 
 def test_a_worker_without_handlers(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,11 @@ def test_import_waits_for_a_worker_and_gives_up(cli: Cli) -> None:
     assert "is a worker running?" in cli.err
 
 
+def test_waiting_for_an_import_says_that_no_worker_serves_its_queue(cli: Cli) -> None:
+    cli("import", cli.file(), "--type=customers", "--wait", "--wait-seconds=4", code=1)
+    assert "no worker serves the queue imports" in cli.err
+
+
 def test_errors_are_shown_paged_and_written(cli: Cli) -> None:
     found = cli.imported(MIXED + "x y,Mallory\n")
     assert "row" in cli("imports", "errors", found)
@@ -194,3 +199,31 @@ def test_the_same_file_again_is_refused_with_the_earlier_import_unless_forced(cl
     told = cli.json("import", cli.file(), "--type=customers", code=1)
     assert (told["code"], told["existingImportId"]) == ("duplicate_import", first)
     assert cli.json("import", cli.file(), "--type=customers", "--force")["id"] != first
+
+
+@pytest.mark.parametrize("wrong", ["s3://bucket/prefix", "file", "file/below", " "])
+def test_an_import_store_that_cannot_be_used_is_seen_before_the_first_import(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    (cli.folder / "file").write_text("")
+    store = str(cli.folder / wrong) if wrong.startswith("file") else wrong
+    monkeypatch.setattr(application, "settings", application.settings.model_copy(update={"import_store": store}))
+    cli("migrate")
+    found = cli.json("health")
+    assert found["status"] == "warning"
+    (warning,) = found["warnings"]
+    assert warning.startswith("this process cannot store the files of imports: ROWLOCK_IMPORT_STORE: ")
+    seen = [one for one in cli.json("doctor", code=1)["findings"] if one["check"] == "imports"]
+    assert [one["severity"] for one in seen] == ["error"]
+
+
+def test_an_import_store_that_is_made_by_the_first_import_is_fine(cli: Cli) -> None:
+    cli("migrate")
+    assert cli.json("health")["warnings"] == []
+    assert not any(one["check"] == "imports" for one in cli.json("doctor")["findings"])
+
+
+def test_a_text_file_is_read_as_delimited_text(cli: Cli) -> None:
+    told = cli.json("import", cli.file(GOOD.replace(",", "\t"), "customers.txt"), "--type=customers")
+    cli.drain()
+    assert cli.json("imports", "show", told["id"])["status"] == "SUCCEEDED"

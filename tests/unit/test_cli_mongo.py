@@ -53,7 +53,7 @@ def test_an_empty_database_is_set_up_and_one_that_is_behind_is_not(
         assert err.endswith("run `rowlock migrate`\n")
 
 
-def test_doctor_examines_the_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_diagnoses_the_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("migrate", "--database", url) == 0
     capsys.readouterr()
     run("doctor", "--database", url, "--json")

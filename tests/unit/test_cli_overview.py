@@ -8,7 +8,7 @@ import pytest
 from test_cli import Cli, cli
 
 from rowlock.cli.errors import UsageError
-from rowlock.cli.moments import moment_of, past_of
+from rowlock.cli.times import moment_of, past_of
 
 __all__ = ["cli"]
 
@@ -35,7 +35,7 @@ def test_a_group_is_listed_retried_and_discarded_by_its_reason(cli: Cli) -> None
     assert cli.json("dead", "list", "--reason", "another")["jobs"] == []
     assert cli.json("dead", "retry", "--reason", "another")["retried"] == 0
     assert cli.json("dead", "retry", first, "--reason", REASON)["retried"] == 1
-    assert cli.json("dead", "discard", "--reason", REASON)["discarded"] == 1
+    assert cli.json("dead", "discard", "--reason", REASON, "--yes")["discarded"] == 1
     cli("jobs", "show", second, code=1)
     cli("dead", "discard", "--all", "--reason", REASON, code=2)
     assert "leave out" in cli.err

@@ -48,10 +48,37 @@ def test_an_empty_database_is_set_up_and_one_that_is_behind_is_not(
         assert err.endswith("run `rowlock migrate`\n")
 
 
-def test_doctor_examines_the_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_diagnoses_the_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("migrate", "--database", url) == 0
     capsys.readouterr()
     run("doctor", "--database", url, "--json")
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [each["message"] for each in findings if each["check"] == "fsync" and each["severity"] == "error"]
-    assert {"migrations", "server version"} <= {each["check"] for each in findings}
+    assert {"schema", "server version"} <= {each["check"] for each in findings}
+
+
+def test_doctor_names_defaults_of_the_role_and_the_database_that_hurt(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("migrate", "--database", url) == 0
+    capsys.readouterr()
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = connection.info.dbname
+        for setting, value in {
+            "statement_timeout": "5s",
+            "lock_timeout": "1s",
+            "idle_in_transaction_session_timeout": "10s",
+            "default_transaction_read_only": "on",
+        }.items():
+            connection.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'".encode())
+    assert run("doctor", "--database", url, "--json") == 1
+    findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    timeout = findings["statement_timeout"]
+    assert (timeout["severity"], timeout["advice"]) == (
+        "warning",
+        f"run ALTER ROLE postgres IN DATABASE {name} SET statement_timeout = 0, and restart the workers",
+    )
+    assert "5 s (set for the database)" in timeout["message"]
+    assert findings["lock_timeout"]["severity"] == "warning"
+    assert findings["idle_in_transaction_session_timeout"]["severity"] == "warning"
+    assert findings["read-only"]["severity"] == "error"

@@ -31,7 +31,9 @@ def test_a_failure_is_listed_shown_and_retried(cli: Cli) -> None:
     assert set(failure) == {
         *("id", "jobId", "jobName", "queueName", "companyId", "payload", "attempts", "maxAttempts"),
         *("isFinalAttempt", "failedReason", "stackTrace", "firstFailedAt", "resolvedAt", "startedAt", "lockOwner"),
+        *("occurrences", "lastFailedAt"),
     }
+    assert (failure["occurrences"], failure["lastFailedAt"]) == (1, failure["firstFailedAt"])
     assert (failure["jobId"], failure["jobName"], failure["isFinalAttempt"]) == (job_id, "break", True)
     assert failure["failedReason"] == "broken with token=[REDACTED]"
     failure_id = str(failure["id"])

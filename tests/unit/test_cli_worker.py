@@ -99,3 +99,29 @@ def test_enqueue_waits_for_a_job_that_a_worker_runs(start: Start) -> None:
     up.terminate()
     _, log = up.communicate()
     assert up.returncode == 0, log
+
+
+def test_what_a_handler_logs_by_the_standard_library_is_a_line_with_its_job(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import logging, warnings\n"
+        "from rowlock import Rowlock\n"
+        "logging.basicConfig(format='raw %(message)s')\n"
+        "app = Rowlock()\n"
+        "@app.job('sell')\n"
+        "async def sell(job):\n"
+        "    logging.getLogger('till').info('sold for %d', 5)\n"
+        "    logging.getLogger('till').warning('token=c4n4ry')\n"
+        "    warnings.warn('old till')\n"
+    )
+    chosen = {"ROWLOCK_APP": "shop", "DATABASE_URL": "sqlite:///shop.db"}
+    enqueued = start("enqueue", "sell", **chosen)
+    job_id = enqueued.communicate()[0].split()[0]
+    _, log = start("worker", "--drain", **chosen).communicate()
+    lines = [json.loads(line) for line in log.splitlines()]
+    about = [line for line in lines if line.get("job") == job_id and "logger" in line]
+    assert [(line["event"], line["level"], line["logger"]) for line in about[:2]] == [
+        ("sold for 5", "info", "till"),
+        ("token=[REDACTED]", "warning", "till"),
+    ]
+    assert "UserWarning: old till" in about[2]["event"]
+    assert {line["type"] for line in about} == {"sell"}

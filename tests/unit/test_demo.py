@@ -18,7 +18,7 @@ from rowlock.cli import main
 from rowlock.cli.samples import rows
 from rowlock.cli.samples.good import XLSX_ROWS_MAX, good_files
 from rowlock.cli.samples.workbook import Formula, Sheet, write_workbook
-from rowlock.imports import manifest
+from rowlock.imports.intake import manifest
 from rowlock.settings import Settings
 
 TYPES = ("customers", "ap", "budgetForecast", "priceList", "priceListComponents", "xactRaw", "xactComponents")

@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Backoff, Job, Rowlock, Unique, UnknownJobType
 from rowlock.ids import is_uuid
-from rowlock.jobs.enqueue import Enqueuer
+from rowlock.jobs.enqueue import Enqueuer, softened
 from rowlock.jobs.payload import fingerprint
 from rowlock.settings import load
 from rowlock.storage.records import NewJob, OnConflict, UniqueKey
@@ -60,6 +60,12 @@ def test_what_the_caller_says_comes_first() -> None:
     assert (job.queue, job.priority, job.max_attempts, job.delay_seconds, job.available_at) == ("other", 1, 2, 3, at)
     assert (job.company_id, job.limit_key) == ("blue", "api:blue")
     assert job.unique == UniqueKey("blue\x1fk", 60, False, OnConflict.REJECT)
+
+
+def test_softening_changes_nothing_but_what_a_taken_key_means() -> None:
+    unique = UniqueKey("k", 60, True, OnConflict.REJECT, newest_wins=True)
+    job = softened(NewJob("id", "a", "{}", unique=unique))
+    assert job.unique == UniqueKey("k", 60, True, OnConflict.RETURN_EXISTING, newest_wins=True)
 
 
 def test_a_job_of_unknown_type_has_the_settings() -> None:

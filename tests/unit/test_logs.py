@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from rowlock.observe import logs
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 
 CANARY = "c4n4ry-S3CRET"
 
@@ -108,3 +109,40 @@ def test_no_value_can_stop_a_line_from_being_written(style: str, value: Any) -> 
     logs.get().info("odd", value=value)
     assert "odd" in stream.getvalue()
     stream.getvalue().encode()
+
+
+@pytest.mark.parametrize(
+    ("number", "level"), [(25, "info"), (21, "info"), (35, "warning"), (45, "error"), (60, "critical"), (15, "debug")]
+)
+def test_a_level_of_the_users_own_is_written_as_the_nearest_below(
+    number: int, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = configured("debug")
+    logs.bridge()
+    logging.getLogger("shop").log(number, f"saved token={CANARY}")
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("saved token=[REDACTED]", level, "shop")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_record_that_cannot_be_formatted_is_one_line_without_its_arguments(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = configured()
+    log = logging.Logger("shop")  # without pytest's handler, which raises
+    log.addHandler(logs._bridge)
+    log.info("saved %s by %s", CANARY)
+    log.info(f"token={CANARY} %d", "x")
+    for line in lines(stream):
+        assert (line["event"], line["level"], line["logger"]) == ("log.malformed", "error", "shop")
+        assert line["at"].startswith(__file__)
+        assert line["error"] == "TypeError"
+    assert len(lines(stream)) == 2
+    assert "S3CRET" not in stream.getvalue() + capsys.readouterr().err
+
+
+def test_a_stream_that_takes_no_line_raises_nothing_into_the_code_that_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    configured().close()
+    logs.bridge()
+    logging.getLogger("shop").info(f"token={CANARY}")
+    assert "S3CRET" not in capsys.readouterr().err

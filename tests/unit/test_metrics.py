@@ -80,7 +80,7 @@ def test_what_did_not_arrive_goes_with_the_next() -> None:
     measures.add("lock", {"b": "1", "a": "2"})
     taken = measures.take()
     measures.add("lock", {"a": "2", "b": "1"})
-    measures.give_back(taken)
+    measures.restore(taken)
     assert measures.take() == {Measure("lock", '{"a":"2","b":"1"}'): 2}
 
 

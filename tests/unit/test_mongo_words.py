@@ -6,7 +6,7 @@ import pytest
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.mongo.words import in_own_words
+from rowlock.storage.mongo.errors import in_own_words
 
 URL = "mongodb://127.0.0.1/rowlock"
 FULL = "WiredTigerIndexStandard::_insert: index: ready; 28: No space left on device"

@@ -18,10 +18,10 @@ import pytest
 
 from rowlock import SettingsError
 from rowlock.errors import NoticeFailed
-from rowlock.observe import notices
+from rowlock.observe import notifications as notices
 from rowlock.observe.guidance import OtherSide, about_job
-from rowlock.observe.notices import GROUPS_MAX, Notifier, check_targets, compose
-from rowlock.observe.redact import Redactor
+from rowlock.observe.notifications import GROUPS_MAX, Notifier, check_targets, compose
+from rowlock.observe.redaction import Redactor
 from rowlock.storage.reliability import Deaths
 from unit.test_webhook import Receiver, serve
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rowlock import Backoff, QueueProfile, Rowlock, SettingsError, Unique
+from rowlock.jobs import policy
 from rowlock.storage.records import OnConflict
 
 
@@ -25,8 +26,31 @@ def test_a_backoff_never_exceeds_its_maximum_however_many_failures() -> None:
 
 
 @pytest.mark.parametrize(
+    ("jitter", "least"), [(None, 0.9), (0.0, 1.0), (0.25, 0.75), (1.0, 0.0)], ids=["default", "none", "some", "full"]
+)
+def test_jitter_shortens_a_wait_and_never_exceeds_it(
+    monkeypatch: pytest.MonkeyPatch, jitter: float | None, least: float
+) -> None:
+    backoff = Backoff(base_seconds=60, max_seconds=3600, **({} if jitter is None else {"jitter": jitter}))
+    for attempt in range(1, 8):
+        longest = backoff.delay_seconds(attempt)
+        assert longest * least <= backoff.wait_seconds(attempt) <= longest
+        for drawn, share in ((0.0, 1.0), (0.5, (1 + least) / 2), (1.0, least)):
+            with monkeypatch.context() as patched:
+                patched.setattr(policy, "chance", lambda: drawn)  # noqa: B023
+                assert backoff.wait_seconds(attempt) == pytest.approx(longest * share)
+
+
+def test_jobs_that_failed_together_do_not_come_back_together() -> None:
+    assert len({Backoff().wait_seconds(3) for _ in range(100)}) > 90
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"jitter": math.nan},
         {"max_attempts": 0},
         {"max_attempts": 1_001},
         {"base_seconds": -1},
@@ -53,6 +77,12 @@ def test_unique_policies_say_what_they_mean() -> None:
             Unique.window(seconds)
     with pytest.raises(ValueError, match="explode"):
         Unique.forever(on_conflict="explode")
+
+
+def test_a_key_without_a_policy_that_uses_it_is_refused() -> None:
+    assert Unique.parse("none") == Unique.none()
+    with pytest.raises(SettingsError, match="takes no key"):
+        Unique.parse("none", key="k")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
-from rowlock.observe.redact import REDACTED, Redactor
+from rowlock.observe.redaction import REDACTED, Redactor
 
 CANARY = "c4n4ry-S3CRET"
 redact = Redactor()
@@ -16,11 +15,37 @@ redact = Redactor()
 @pytest.mark.parametrize(
     "key",
     ["password", "Password", "DB_PASSWORD", "token", "accessToken", "secret", "client-secret", "key", "apiKey",
-     "X-Api-Key", "authorization", "Proxy-Authorization"],
+     "X-Api-Key", "authorization", "Proxy-Authorization", "passwords", "secrets", "tokens", "api_keys", "apiKeys",
+     "access-token", "APIKey", "API_KEY", "apikey", "accesstoken", "secretkey", "apisecret", "dbpassword",
+     "passwordHash", "userPasswordOld", "password2", "key_id", "PassWord", "tokensByUser", "клЮч_token",
+     "githubtoken", "slacktoken", "hubspottoken", "csrfmiddlewaretoken", "slacksecret", "mytokens", "GITHUBTOKEN",
+     "ci_slacktoken", "vaultsecretid", "djangosecretkey", "SECRETKEYBASE", "stripekey", "sendgridkey", "mailgunkey",
+     "openaikey", "appsecretproof", "privatekeypem", "azurekey", "gcpkey", "kmskey", "kmskeys"],
 )  # fmt: skip
 def test_values_under_these_keys_are_gone_whatever_their_case_and_kind(key: str) -> None:
     for value in (CANARY, 7, None, [CANARY], {"deep": CANARY}, True):
         assert redact.value({key: value, "other": 1}) == {key: REDACTED, "other": 1}
+    assert CANARY not in redact.text(f"see {key}={CANARY} and --{key} {CANARY}")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["keyboard", "Keyboard_layout", "tokens_used", "maxTokens", "total-tokens", "monkey", "donkeyCount", "tokenizer",
+     "maxtokens", "secretary", "undersecretary", "keybase", "author", "authorizer", "keynote", "turnkeys", ""],
+)  # fmt: skip
+def test_other_words_with_the_same_letters_are_no_secrets(key: str) -> None:
+    assert redact.value({key: 7}) == {key: 7}
+    assert redact.text(f"{key}: 7, and {key}=7") == f"{key}: 7, and {key}=7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"line\\ntoken={CANARY}", f"?a=b%26token={CANARY}", f"ids%5Btoken={CANARY}", f"apikey={CANARY}",
+     f'"key": "{CANARY * 300}"', f"--dbpassword {CANARY}", f"--token = {CANARY}", f"x://a@b,redis://:{CANARY}@h",
+     f"token={CANARY * 300}", f'"{{\\"key\\": \\"a\\nb {CANARY * 300}\\"}}"', f"https://x/?u=amqp://a:{CANARY}@h"],
+)  # fmt: skip
+def test_secrets_in_odd_places_are_gone(text: str) -> None:
+    assert "S3CRET" not in redact.text(text)
 
 
 def test_it_goes_into_every_depth_and_leaves_the_rest_as_it_is() -> None:
@@ -131,24 +156,3 @@ def test_the_list_of_words_can_be_extended_and_replaced() -> None:
         "password": "shown",
         "n": "password=shown",
     }
-
-
-HOSTILE = {
-    "dashes": "a-" * 50_000,
-    "a word": "key" * 30_000,
-    "words": "token " * 20_000,
-    "schemes": "x://" * 25_000,
-    "urls": "http://a:" * 10_000,
-    "quotes": '"' * 100_000,
-    "pairs": "password=" * 10_000,
-    "bearers": "basic " * 15_000,
-    "spaces": "password" + " " * 100_000 + "x",
-}
-
-
-@pytest.mark.timeout(10)
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_text_of_100_kb_does_not_stall_the_process(text: str) -> None:
-    began = time.process_time()
-    redact.text(text)
-    assert time.process_time() - began < 1.0

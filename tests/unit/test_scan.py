@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowlock.storage.postgres import scan as module
-from rowlock.storage.postgres.scan import HEAD, Scan
+from rowlock.storage.postgres.scan import HEAD, ROUNDS_AT_MOST, Scan
 
 
 class Time:
@@ -86,11 +86,21 @@ def test_the_first_claim_sets_what_is_usual(time: Time) -> None:
     assert scan.start() == HEAD
 
 
-def test_the_last_limit_key_is_remembered(time: Time) -> None:
+def test_the_next_claim_goes_on_after_the_last_limit_key_looked_at(time: Time) -> None:
     scan = Scan()
     scan.start()
-    scan.end(1, 100, (100, 1), "api:acme")
+    assert not scan.end(1, 100, (100, 1), "api:acme")
     assert scan.key == "api:acme"
     scan.start()
-    scan.end(1, 100, (100, 2), None)
-    assert scan.key == "api:acme"
+    assert not scan.end(1, 100, (100, 2), None), "it looked at all keys"
+    assert scan.key == ""
+
+
+def test_a_claim_that_finds_only_full_keys_goes_on_a_few_times(time: Time) -> None:
+    scan = Scan()
+    for _ in range(2):
+        again = []
+        for number in range(ROUNDS_AT_MOST):
+            scan.start()
+            again.append(scan.end(0, 100, (0, 0), f"api:{number}"))
+        assert again == [True] * (ROUNDS_AT_MOST - 1) + [False]

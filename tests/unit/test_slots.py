@@ -8,7 +8,7 @@ import sys
 import time
 
 from rowlock.ids import uuid7s
-from rowlock.jobs.slots import Slots, Started, allocate
+from rowlock.jobs.worker.started_jobs import Slots, Started, allocate
 
 ONE, TWO = uuid7s(2)
 
@@ -39,7 +39,7 @@ def test_a_slot_takes_64_bytes_and_any_number_fits() -> None:
 def test_the_supervisor_reads_what_a_dead_process_had_begun() -> None:
     descriptor = allocate(2)
     code = (
-        "import os, time; from rowlock.jobs.slots import Slots; now = time.monotonic(); "
+        "import os, time; from rowlock.jobs.worker.started_jobs import Slots; now = time.monotonic(); "
         f"Slots.shared({descriptor}).begin(1, {ONE!r}, 5, now, now + 60); os.kill(os.getpid(), 9)"
     )
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from rowlock.errors import (
 from rowlock.ids import uuid7
 from rowlock.storage.records import JobFilter, NewJob, Receipt, UniqueKey
 from rowlock.storage.sqlite import SqliteStore, connection
-from rowlock.storage.sqlite.connection import Line, Patience, Writer, connect, path_of
+from rowlock.storage.sqlite.connection import Line, Patience, Reader, Writer, connect, path_of
 
 EVERYTHING = JobFilter()
 
@@ -196,13 +197,13 @@ async def test_a_damaged_file_is_said_to_be_damaged(store: SqliteStore) -> None:
 
 
 async def test_a_store_opens_itself_when_it_is_used(store: SqliteStore) -> None:
-    for _ in range(2):
-        await store.close()
-        async with store.transaction() as transaction:
-            await transaction.enqueue([a_job()])
-        await store.close()
-        await asyncio.gather(*(store.enqueue([a_job()]) for _ in range(3)), store.count(EVERYTHING, 10))
-    assert await store.count(EVERYTHING, 10) == 8
+    by_transaction, by_verbs = store_at(store.path), store_at(store.path)
+    async with by_transaction.transaction() as transaction:
+        await transaction.enqueue([a_job()])
+    await asyncio.gather(*(by_verbs.enqueue([a_job()]) for _ in range(3)), by_verbs.count(EVERYTHING, 10))
+    assert await store.count(EVERYTHING, 10) == 4
+    await by_transaction.close()
+    await by_verbs.close()
 
 
 async def test_a_store_opened_before_a_fork_is_refused_after_it(
@@ -291,3 +292,65 @@ async def test_lines_end_with_what_was_handed_in(tmp_path: Path) -> None:
         assert await last is (kind is Writer)
         with pytest.raises(StoreUnavailable, match="closed"):
             await line.run(lambda c: None)
+
+
+# -- cancelled while it opens or closes ----------------------------------------------------------------
+
+
+async def ended(line: Line) -> None:
+    await asyncio.to_thread(line._thread.join, 30)
+    assert not line._thread.is_alive()
+
+
+async def test_a_file_is_closed_even_if_nobody_waits_for_it_to_be(tmp_path: Path) -> None:
+    line, busy, go_on = Writer(tmp_path / "jobs.db", "writer"), threading.Event(), threading.Event()
+
+    def work(_: apsw.Connection) -> None:
+        busy.set()
+        go_on.wait(30)
+
+    working = asyncio.create_task(line.run(work))
+    await asyncio.to_thread(busy.wait, 30)
+    closing = asyncio.create_task(line.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert line.open, "its thread still has it"
+    go_on.set()
+    await working
+    await ended(line)
+    assert not line.open
+
+
+@pytest.mark.parametrize("when", ["before it is open", "after"])
+@pytest.mark.parametrize("kind", ["_writer", "_reader"])
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
+) -> None:
+    opening, go_on, opened, made = threading.Event(), threading.Event(), threading.Event(), list[Line]()
+
+    class Slow(Writer if kind == "_writer" else Reader):  # type: ignore[misc]
+        def __init__(self, path: Path, name: str) -> None:
+            if when == "after":
+                super().__init__(path, name)
+            opening.set()
+            go_on.wait(30)
+            if when != "after":
+                super().__init__(path, name)
+            made.append(self)
+            opened.set()
+
+    monkeypatch.setattr("rowlock.storage.sqlite.store." + ("Writer" if kind == "_writer" else "Reader"), Slow)
+    store = store_at(tmp_path / "jobs.db")
+    using = asyncio.create_task(store.open())
+    await asyncio.to_thread(opening.wait, 30)
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    go_on.set()
+    await asyncio.to_thread(opened.wait, 30)
+    await ended(made[0])
+    assert not made[0].open
+    assert getattr(store, kind) is None
+    await store.close()

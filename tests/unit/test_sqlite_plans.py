@@ -57,6 +57,10 @@ def test_pages_come_in_order_without_sorting(database: apsw.Connection, name: st
     assert "TEMP B-TREE" not in plan(database, name)
 
 
+def test_the_longest_wait_of_a_queue_is_read_from_an_index(database: apsw.Connection) -> None:
+    assert "SEARCH r USING COVERING INDEX ready_since (queue=?)" in plan(database, "queues")
+
+
 def test_a_claim_does_not_notice_depth(database: apsw.Connection) -> None:
     """The claim steps through as much of SQLite's program with 20,000 jobs waiting as with 500."""
     steps = []
@@ -64,7 +68,8 @@ def test_a_claim_does_not_notice_depth(database: apsw.Connection) -> None:
         database.execute("DELETE FROM jobs; DELETE FROM ready")
         database.execute(
             """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-            INSERT INTO jobs SELECT i, i || '', 't', 'q', 1, 5, 30000, 0, NULL, NULL, '', NULL, 0, NULL, '{}' FROM n""",
+            INSERT INTO jobs
+            SELECT i, i || '', 't', 'q', 1, 5, 30000, 0, NULL, NULL, '', NULL, 0, NULL, NULL, '{}' FROM n""",
             (waiting,),
         )
         database.execute("INSERT INTO ready SELECT queue, '', priority, seq, 0, 0, 0, 0, NULL, NULL FROM jobs")

@@ -1,4 +1,4 @@
-"""The schema on SQLite: applied whole or not at all, readable by people, examined by doctor."""
+"""The schema on SQLite: applied whole or not at all, readable by people, diagnosed by doctor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import apsw
 import pytest
 
 from rowlock.clock import FakeClock
-from rowlock.errors import StoreError
+from rowlock.errors import SchemaMissing, StoreError
 from rowlock.ids import uuid7
 from rowlock.storage.migrate import Migration
-from rowlock.storage.records import NewJob, SchemaState, Severity
-from rowlock.storage.sqlite import SqliteStore, examine, schema
+from rowlock.storage.records import NewJob, Severity
+from rowlock.storage.sqlite import SqliteStore, schema
+from rowlock.storage.sqlite import diagnostics as diagnose
+from rowlock.storage.sqlite.errors import explained
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = schema.known()
-    broken = Migration(len(known) + 1, "broken", "CREATE TABLE half (x); CREATE TABLE half (x);")
+    broken = Migration(len(known) + 1, "broken", "CREATE TABLE half (x); CREATE TABLE half (x);", 1)
     monkeypatch.setattr(schema, "known", lambda: (*known, broken))
     with pytest.raises(StoreError, match="table half already exists"):
         await store.migrate()
@@ -72,7 +74,8 @@ async def test_processes_that_migrate_at_once_apply_each_migration_once(store: S
         child.stdin.flush()
     applied = [int(child.communicate(timeout=60)[0]) for child in children]
     assert sorted(applied) == [0, 0, len(schema.known())]
-    assert await store.schema() == SchemaState(len(schema.known()), len(schema.known()))
+    state = await store.schema()
+    assert (state.current, state.wanted) == (len(schema.known()), len(schema.known()))
 
 
 async def test_people_have_one_table_with_times_that_they_can_read(store: SqliteStore) -> None:
@@ -88,7 +91,7 @@ async def test_people_have_one_table_with_times_that_they_can_read(store: Sqlite
 
 async def test_every_finding_of_a_sound_store_is_ok(store: SqliteStore) -> None:
     await store.migrate()
-    found = {finding.check: finding for finding in await store.examine()}
+    found = {finding.check: finding for finding in await store.diagnose()}
     checks = {"version", "journal", "fsync", "file system", "disk", "wal", "clock", "schema", "integrity"}
     assert found.keys() == checks
     assert {check for check, finding in found.items() if finding.severity is not Severity.OK} <= {"disk"}
@@ -99,10 +102,10 @@ async def test_what_bites_is_found_with_advice(store: SqliteStore, monkeypatch: 
         free: int
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(free=5_000_000))
-    monkeypatch.setattr(examine, "WAL_BYTES_MAX", -1)
-    monkeypatch.setattr(examine, "SAFE_VERSION", (99, 0, 0))
-    monkeypatch.setattr(examine, "_file_system_of", lambda path: "nfs4")
-    found = {finding.check: finding for finding in await store.examine()}
+    monkeypatch.setattr(diagnose, "WAL_BYTES_MAX", -1)
+    monkeypatch.setattr(diagnose, "SAFE_VERSION", (99, 0, 0))
+    monkeypatch.setattr(diagnose, "_file_system_of", lambda path: "nfs4")
+    found = {finding.check: finding for finding in await store.diagnose()}
     bad = {check: finding.severity for check, finding in found.items() if finding.severity is not Severity.OK}
     assert bad == {
         "version": Severity.ERROR,
@@ -117,7 +120,7 @@ async def test_what_bites_is_found_with_advice(store: SqliteStore, monkeypatch: 
 def test_lost_durability_is_found(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
     connection.pragma("synchronous", "off")
-    found = {finding.check: finding.severity for finding in examine.examine(connection, tmp_path / "jobs.db")}
+    found = {finding.check: finding.severity for finding in diagnose.diagnose(connection, tmp_path / "jobs.db")}
     connection.close()
     assert (found["journal"], found["fsync"]) == (Severity.ERROR, Severity.ERROR)
 
@@ -129,7 +132,17 @@ def test_damage_is_found(tmp_path: Path) -> None:
     connection.execute("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE name = 'i'").fetchall()
     connection.close()
     connection = apsw.Connection(str(path))
-    found = {finding.check: finding for finding in examine.examine(connection, path)}
+    found = {finding.check: finding for finding in diagnose.diagnose(connection, path)}
     connection.close()
     assert found["integrity"].severity is Severity.ERROR
     assert "restore" in found["integrity"].advice
+
+
+async def test_each_of_our_tables_is_known_when_it_is_missing(store: SqliteStore) -> None:
+    await store.migrate()
+    own = {name for name in tables(store) if not name.startswith("sqlite_") and name != "migrations"}
+
+    unknown = {
+        name for name in own if not isinstance(explained(apsw.SQLError(f"no such table: {name}"), "f"), SchemaMissing)
+    }
+    assert unknown == set()

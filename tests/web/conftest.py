@@ -22,7 +22,7 @@ from engine.conftest import (
     tmp_path,
 )
 from rowlock import Job, Permanent, Rowlock, Unique
-from web.site import Site
+from web.site import SECONDS, Site
 
 __all__ = [
     "clock",
@@ -37,6 +37,16 @@ __all__ = [
 ]
 
 MakeSite = Callable[..., Awaitable[Site]]
+
+
+class Seconds:
+    """A stopwatch that stands still until it is moved, in place of `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def declare(app: Rowlock) -> None:
@@ -63,6 +73,14 @@ def declare(app: Rowlock) -> None:
 
 
 @pytest.fixture
+def rate_seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
+    """The time by which rates are limited: however slow the machine is, requests come at the same moment."""
+    seconds = Seconds()
+    monkeypatch.setattr("rowlock.http.middleware.rate_limits.time", seconds)
+    return seconds
+
+
+@pytest.fixture
 async def make_site(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeSite]:
     """Makes sites: an application, its API on a port, tokens of every role."""
     sites: list[Site] = []
@@ -84,7 +102,7 @@ async def make_site(make_app: MakeApp, tmp_path: Path) -> AsyncIterator[MakeSite
 
     yield make
     for site in sites:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             await site.stop()
 
 

@@ -31,6 +31,11 @@ def declare_importers(app: Rowlock) -> None:
     app.importer("everyone", row=Customer, key=["email"], into="web_everyone", mode="replace")
 
 
+def declare_owned(app: Rowlock) -> None:
+    """An importer whose rows belong to companies."""
+    app.importer("owned", row=Customer, key=["email"], into="web_owned", company="company_id")
+
+
 def workbook() -> bytes:
     """What looks like one from outside."""
     data = io.BytesIO()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowlock import Allow, Call, Calls, Integration, Rowlock, Update
+from rowlock import Call, Calls, Integration, RateLimit, Rowlock, Update
 from sync.service import Asked, Reply
 from web.site import Site
 
 SECRET = "pat-canary-0123456789"
 SCOPES_URL = "https://crm.test/scopes"
-LIMITS = [Allow(1_000, per_seconds=1), Allow(500, per_seconds=1, group="search")]
+LIMITS = [RateLimit(1_000, per_seconds=1), RateLimit(500, per_seconds=1, group="search")]
 CREATE = "/api/v1/sync/crm/create_contact"
 UPDATE = "/api/v1/sync/crm/update_contact"
 

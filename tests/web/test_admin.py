@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from rowlock.clock import FakeClock
+from rowlock.ids import uuid7
+from rowlock.storage.records import NewJob, Worker
 from web.site import Site, problem
 
 NOBODY = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
@@ -52,6 +57,7 @@ async def test_failures_are_listed_and_filtered(site: Site) -> None:
     assert one == {"success": True, "data": found[0]}
 
 
+@pytest.mark.every_store
 async def test_failures_come_page_by_page(site: Site) -> None:
     await site.dead(3)
     first = (await site.get("/api/admin/queue/failures?limit=2")).json()["data"]
@@ -61,6 +67,7 @@ async def test_failures_come_page_by_page(site: Site) -> None:
     assert rest.json()["data"]["nextCursor"] is None
 
 
+@pytest.mark.every_store
 async def test_a_retry_resolves_the_failure(site: Site) -> None:
     (job_id,) = await site.dead()
     (failure,) = (await site.get("/api/admin/queue/failures")).json()["data"]["failures"]
@@ -111,6 +118,7 @@ async def test_a_schedule_is_paused_resumed_and_run(site: Site) -> None:
         problem(await site.post(f"/api/v1/schedules/nobody/{verb}"), 404, "schedule_not_found")
 
 
+@pytest.mark.every_store
 async def test_a_schedule_may_be_run_by_many_at_once(site: Site) -> None:
     answers = await asyncio.gather(*(site.post("/api/v1/schedules/nightly/run") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200}
@@ -131,6 +139,28 @@ async def test_health_says_what_is_wrong(site: Site) -> None:
     assert told["status"] == "warning"
     assert told["warnings"] == ["1 jobs are ready on queue default and no worker serves it"]
     assert told["jobs"]["queued"] == 1
+
+
+@pytest.mark.every_store
+async def test_health_names_the_types_that_no_live_worker_serves(site: Site, clock: FakeClock) -> None:
+    async def unserved() -> list[dict[str, object]]:
+        told = (await site.get("/api/v1/health", "viewer")).json()
+        named = [warning for warning in told["warnings"] if "types that no worker serves" in warning]
+        assert bool(named) == bool(told["unservedTypes"])
+        return list(told["unservedTypes"])
+
+    gone, ping = ({"queue": "default", "type": name, "jobs": 2} for name in ("gone", "ping"))
+    jobs = [NewJob(uuid7(), name, "{}") for name in ("gone", "ping") * 2]
+    await site.app.store.enqueue([*jobs, NewJob(uuid7(), "foreign", "{}", "of another application")])
+    assert await unserved() == [gone], "without workers, the handlers of the application count"
+    old, new = (Worker(uuid7(), "one", ("default", "rest"), (name,)) for name in ("gone", "ping"))
+    await site.app.store.beat([old])
+    assert await unserved() == [ping], "this release has its handler, but no worker that runs"
+    await site.app.store.beat([new])
+    assert await unserved() == []
+    clock.advance(site.app.settings.visibility_ms / 1000 + 1)
+    await site.app.store.beat([Worker(new.id, new.name, new.queues)])
+    assert await unserved() == [gone], "a worker that was not seen serves nothing"
 
 
 async def test_metrics_are_those_of_the_fleet(site: Site) -> None:

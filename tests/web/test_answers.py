@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rowlock import ValueRefused
 from web.conftest import MakeSite
 from web.site import Site, problem
 from web.wire import Answer, enqueue, head, wire
@@ -117,3 +118,15 @@ async def test_and_no_others(make_site: MakeSite, origin: str) -> None:
     assert answer.headers.get("access-control-allow-origin") is None
     answer = await site.get("/api/v1/queue", headers={"origin": origin})
     assert answer.headers.get("access-control-allow-origin") is None
+
+
+@pytest.mark.parametrize("path", ["/api/v1/schedules", "/api/v1/queue"])
+async def test_a_value_that_the_database_cannot_hold_is_the_requests_fault(site: Site, path: str) -> None:
+    verb = {"/api/v1/schedules": "schedules", "/api/v1/queue": "page"}[path]
+    site.app.store.refuse(verb, error=ValueRefused("PostgreSQL at db.internal refused a value: hunter2"))
+    answer = await site.get(path)
+    told = problem(answer, 422, "value_refused")
+    assert "retry-after" not in answer.headers
+    assert "the same would be refused again" in told["detail"]
+    assert "hunter2" not in answer.text
+    assert "db.internal" not in answer.text

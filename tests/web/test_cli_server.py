@@ -74,6 +74,7 @@ async def here(site: Site, *arguments: str) -> Done:
     return await asyncio.to_thread(command, *arguments, "--database", site.app.settings.database_url)
 
 
+@pytest.mark.every_store
 async def test_every_question_is_answered_in_the_same_words(run: Run, site: Site) -> None:
     (dead,) = await site.dead()
     await site.enqueue()
@@ -122,7 +123,7 @@ async def test_dead_jobs_are_gone_through_page_by_page(run: Run, site: Site, mon
     ids = await site.dead(5)
     done = (await run("dead", "retry", *ids[:3], "--json")).json
     assert done == {"dryRun": False, "matched": 3, "retried": 3, "conflicts": [], "nextCursor": None}
-    done = (await run("dead", "discard", "--all", "--json")).json
+    done = (await run("dead", "discard", "--all", "--yes", "--json")).json
     assert done == {"dryRun": False, "matched": 2, "discarded": 2, "nextCursor": None}
     assert (await run("dead", "discard", ids[0])).code == 1
 

@@ -1,4 +1,4 @@
-"""The client: what the desk answers, over a wire that fails; errors are those of local calls."""
+"""The client: what the management answers, over a wire that fails; errors are those of local calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,18 +28,18 @@ from rowlock import (
 from rowlock.client import Client, Event
 from rowlock.client import stream as streaming
 from rowlock.client import wire as wiring
-from rowlock.desk import Desk
 from rowlock.errors import BadCursor, CompanyMismatch, JobIsOver, RequestFailed, RowlockError, ScheduleNotFound
-from rowlock.operations import Operations
-from rowlock.shapes import Shape
+from rowlock.management import ManagementService
+from rowlock.management.operations import Operations
+from rowlock.management.schemas import Shape
 from rowlock.storage.access import Role
-from web.conftest import MakeSite
+from web.conftest import MakeSite, Seconds
 from web.relay import Relay
 from web.site import Site
 
 NOBODY = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
 TOKEN = "rlk_canary"
-# The pages are where the desk is.
+# The pages are where the management is.
 ASKED_BY_PAGES = {
     "count_dead",
     "standing",
@@ -66,25 +67,26 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what is asked and answered --------------------------------------------------------------------
 
 
-def test_client_and_desk_have_the_same_operations() -> None:
+def test_client_and_management_have_the_same_operations() -> None:
     for name, wanted in inspect.getmembers(Operations, inspect.isfunction):
         if name.startswith("_"):
             continue
-        for kind in (Desk, Client):
+        for kind in (ManagementService, Client):
             given = dict(inspect.signature(getattr(kind, name)).parameters)
-            for own in ("reserved", "died_before"):  # of the desk alone
+            for own in ("reserved", "died_before"):  # of the management alone
                 given.pop(own, None)
             assert given == dict(inspect.signature(wanted).parameters), (kind, name)
-    asked = {name for name, _ in inspect.getmembers(Desk, inspect.isfunction) if not name.startswith("_")}
+    asked = {name for name, _ in inspect.getmembers(ManagementService, inspect.isfunction) if not name.startswith("_")}
     assert asked - ASKED_BY_PAGES == {name for name in vars(Operations) if not name.startswith("_")}
 
 
-async def test_a_client_answers_what_the_desk_answers(site: Site, client: Client) -> None:
+@pytest.mark.every_store
+async def test_a_client_answers_what_the_management_answers(site: Site, client: Client) -> None:
     (dead,) = await site.dead(payload={"password": "hunter2"})
     await site.enqueue("mail", payload={"to": "a@b.c"}, companyId="acme")
     await client.run_schedule("nightly")
     (failure,) = (await client.failures())["failures"]
-    desk = Desk(site.app)
+    management = ManagementService(site.app)
     questions: list[Callable[[Operations], Awaitable[Any]]] = [
         lambda ask: ask.job(dead),
         lambda ask: ask.job(dead, raw=True),
@@ -118,7 +120,7 @@ async def test_a_client_answers_what_the_desk_answers(site: Site, client: Client
         lambda ask: ask.runs("nightly", limit=1),
     ]
     for question in questions:
-        assert await question(client) == await question(desk)
+        assert await question(client) == await question(management)
     assert (await client.job(dead))["payload"] == {"password": "[REDACTED]"}
     assert (await client.job(dead, raw=True))["payload"] == {"password": "hunter2"}
 
@@ -214,10 +216,10 @@ MISTAKES: list[tuple[Callable[[Operations], Awaitable[Any]], type[RowlockError]]
 
 
 async def test_mistakes_are_the_same_errors_here_and_there(site: Site, client: Client) -> None:
-    desk = Desk(site.app)
+    management = ManagementService(site.app)
     for number, (mistake, kind) in enumerate(MISTAKES):
         told = []
-        for ask in (desk, client):
+        for ask in (management, client):
             with pytest.raises(kind) as caught:
                 await mistake(ask)
             assert type(caught.value) is kind, number
@@ -239,11 +241,11 @@ async def test_states_that_do_not_allow_it_are_the_same_errors(site: Site, clien
 
 async def test_a_full_queue_is_told_at_once(make_site: MakeSite) -> None:
     site = await make_site(queue_size_max=1)
-    async with Client(site.url, site.tokens["operator"]) as client:
+    async with Relay(site.port) as relay, Client(relay.url, site.tokens["operator"]) as client:
         await client.enqueue("ping")
-        async with asyncio.timeout(3):  # and not tried again
-            with pytest.raises(QueueFull):
-                await client.enqueue("ping")
+        with pytest.raises(QueueFull):
+            await client.enqueue("ping")
+        assert relay.asked.count(b"POST /api/v1/queue/enqueue") == 2, "and not tried again"
 
 
 async def test_what_a_token_may_not_do_is_refused(site: Site) -> None:
@@ -274,15 +276,29 @@ async def test_a_request_whose_answer_is_lost_is_sent_again_and_done_once(site: 
         assert [found["id"] for found in (await client.jobs())["jobs"]] == [job["id"]]
 
 
-async def test_a_server_that_is_busy_is_asked_again_when_it_says(make_site: MakeSite) -> None:
+async def test_a_server_that_is_busy_is_asked_again_when_it_says(
+    make_site: MakeSite, rate_seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = await make_site(http_requests_per_second=1)
+    waited = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        rate_seconds.now += seconds
+
+    monkeypatch.setattr(wiring, "asyncio", SimpleNamespace(sleep=sleep))
     async with Relay(site.port) as relay, Client(relay.url, site.tokens["viewer"]) as client:
         await client.stats()
+        assert waited == []
         await client.stats()
         assert relay.asked.count(b"GET /api/v1/queue/stats") == 3
+    assert len(waited) == 1
+    assert waited[0] >= 1, "as long as the server says"
 
 
-async def test_a_server_that_stays_busy_is_left_alone(make_site: MakeSite, at_once: None) -> None:
+async def test_a_server_that_stays_busy_is_left_alone(
+    make_site: MakeSite, rate_seconds: Seconds, at_once: None
+) -> None:
     site = await make_site(http_requests_per_second=1)
     async with Client(site.url, site.tokens["viewer"]) as client:
         await client.stats()

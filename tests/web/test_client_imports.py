@@ -11,7 +11,6 @@ import pytest
 
 from rowlock.client import Client
 from rowlock.client import wire as wiring
-from rowlock.desk import Desk
 from rowlock.errors import (
     CompanyMismatch,
     DuplicateImport,
@@ -22,6 +21,7 @@ from rowlock.errors import (
     RequestFailed,
     UnknownImportType,
 )
+from rowlock.management import ManagementService
 from web.importing import CSV, declare_importers, half_done, imported
 from web.relay import Relay
 from web.site import Site
@@ -52,10 +52,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "_AGAIN_SECONDS_MAX", 0.05)
 
 
-async def test_a_client_answers_what_the_desk_answers(site: Site, client: Client) -> None:
+@pytest.mark.every_store
+async def test_a_client_answers_what_the_management_answers(site: Site, client: Client) -> None:
     import_id = await imported(site, companyId="acme")
     await half_done(site, import_id)
-    desk = Desk(site.app)
+    management = ManagementService(site.app)
     for ask in (
         lambda one: one.import_job(import_id),
         lambda one: one.import_jobs(),
@@ -65,8 +66,8 @@ async def test_a_client_answers_what_the_desk_answers(site: Site, client: Client
         lambda one: one.import_types(),
         lambda one: one.import_template("customers"),
     ):
-        assert await ask(client) == await ask(desk)
-    parts = [b"".join([part async for part in one.import_errors_csv(import_id)]) for one in (client, desk)]
+        assert await ask(client) == await ask(management)
+    parts = [b"".join([part async for part in one.import_errors_csv(import_id)]) for one in (client, management)]
     assert parts[0] == parts[1]
     assert (await client.cancel_import(import_id))["status"] == "CANCELLED"
     assert (await client.resume_import(import_id))["status"] == "RUNNING"
@@ -95,9 +96,9 @@ async def test_a_file_of_the_servers_folder_is_imported_by_its_name(site: Site, 
 
 async def test_errors_are_those_of_local_calls(site: Site, client: Client, file: Path, tmp_path: Path) -> None:
     first = await client.import_file(file, type="customers")
-    desk, acme = Desk(site.app), Desk(site.app, "acme")
+    management, acme = ManagementService(site.app), ManagementService(site.app, "acme")
     (tmp_path / "a.xlsx").write_bytes(CSV)
-    for one in (client, desk):
+    for one in (client, management):
         with pytest.raises(DuplicateImport) as duplicate:
             await one.import_file(file, type="customers")
         assert duplicate.value.existing_import_id == first["id"]

@@ -9,7 +9,6 @@ import pytest
 
 from rowlock.client import Client
 from rowlock.client import wire as wiring
-from rowlock.desk import Desk
 from rowlock.errors import (
     BadPayload,
     CompanyMismatch,
@@ -19,6 +18,7 @@ from rowlock.errors import (
     RowlockError,
     SettingsError,
 )
+from rowlock.management import ManagementService
 from sync.service import Service, serving
 from web.conftest import MakeSite
 from web.relay import Relay
@@ -54,27 +54,28 @@ async def client(site: Site) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_client_answers_what_the_desk_answers(site: Site, client: Client, service: Service) -> None:
+@pytest.mark.every_store
+async def test_a_client_answers_what_the_management_answers(site: Site, client: Client, service: Service) -> None:
     service.answer = refuses
     job = await client.sync_send("crm", "create_contact", ADA, priority=2, company_id="acme")
     assert (job["created"], job["priority"], job["companyId"]) == (True, 2, "acme")
     again = await client.sync_send("crm", "create_contact", ADA, company_id="acme", delay_seconds=5)
     assert (again["created"], again["id"]) == (False, job["id"])
     await site.app.work(drain=True)
-    desk = Desk(site.app)
+    management = ManagementService(site.app)
     for ask in (
         lambda one: one.integrations(),
         lambda one: one.sync_stats("crm"),
         lambda one: one.sync_monitor("crm"),
         lambda one: one.jobs(status="failed", type="crm.*"),
     ):
-        assert await ask(client) == await ask(desk)
+        assert await ask(client) == await ask(management)
     assert (await client.sync_monitor("crm"))["failures"][0]["jobId"] == job["id"]
     assert (await client.retry_dead(type="crm.*"))["retried"] == 1
 
 
 async def test_errors_are_those_of_local_calls(site: Site, client: Client) -> None:
-    for one in (client, Desk(site.app)):
+    for one in (client, ManagementService(site.app)):
         for wrong, ask in (
             (IntegrationNotFound, one.sync_stats("crn")),
             (IntegrationNotFound, one.sync_monitor("../queue")),
@@ -91,7 +92,7 @@ async def test_errors_are_those_of_local_calls(site: Site, client: Client) -> No
     with pytest.raises(SettingsError):
         await client.sync_stats("")
     with pytest.raises(CompanyMismatch):
-        await Desk(site.app, "acme").sync_send("crm", "create_contact", ADA, company_id="globex")
+        await ManagementService(site.app, "acme").sync_send("crm", "create_contact", ADA, company_id="globex")
     assert (await client.sync_stats("crm"))["pending"] == 0
 
 

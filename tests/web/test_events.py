@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from rowlock.http.events.event_stream import EventStream
+from rowlock.http.events.subscriber import Wants
 from rowlock.storage.access import Role
 from rowlock.storage.records import Outcome, Progress, Settlement
-from rowlock.web.hub import Hub
-from rowlock.web.listener import Wants
 from web.conftest import MakeSite, declare
 from web.site import Site, problem
 
 WORKER = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Stream:
@@ -73,6 +73,7 @@ async def listening(site: Site, query: str = "", token: str = "viewer", **header
         yield Stream(answer.aiter_lines())
 
 
+@pytest.mark.every_store
 async def test_the_life_of_a_job_is_told(site: Site) -> None:
     store = site.app.store
     async with listening(site) as stream:
@@ -91,6 +92,7 @@ async def test_the_life_of_a_job_is_told(site: Site) -> None:
         assert (await stream.until("succeeded"))["id"] == job["id"]
 
 
+@pytest.mark.every_store
 async def test_what_another_process_does_arrives(site: Site, make_app: Any) -> None:
     other = await make_app()
     declare(other)
@@ -122,7 +124,7 @@ async def test_what_was_before_is_no_news(site: Site) -> None:
 
 
 async def test_a_fault_of_ours_is_not_the_end(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rowlock.web.hub._AWAY_SECONDS", 0.05)
+    monkeypatch.setattr("rowlock.http.events.event_stream._AWAY_SECONDS", 0.05)
     async with listening(site) as stream:
         await stream.event()
         site.app.store.refuse("changes", error=RuntimeError("a fault"))
@@ -130,6 +132,7 @@ async def test_a_fault_of_ours_is_not_the_end(site: Site, monkeypatch: Any) -> N
         assert (await stream.job())["id"] == job["id"]
 
 
+@pytest.mark.every_store
 async def test_events_are_filtered(site: Site) -> None:
     wanted = await site.enqueue("open")
     async with (
@@ -169,6 +172,7 @@ async def test_a_companys_token_hears_of_its_own_jobs_only(site: Site) -> None:
         assert (kind, told["id"]) == ("job", mine["id"])
 
 
+@pytest.mark.every_store
 async def test_counts_of_queues_are_told(site: Site) -> None:
     async with listening(site, "?queue=default") as stream:
         await site.enqueue()
@@ -180,6 +184,7 @@ async def test_counts_of_queues_are_told(site: Site) -> None:
         assert (told["name"], told["ready"]) == ("default", 1)
 
 
+@pytest.mark.every_store
 async def test_a_client_that_comes_back_hears_what_it_missed(site: Site) -> None:
     async with listening(site) as stream:
         await site.enqueue()
@@ -234,6 +239,7 @@ async def test_ids_tell_a_company_nothing_about_others(site: Site) -> None:
         assert (await stream.marked()).isdigit()
 
 
+@pytest.mark.every_store
 async def test_it_may_come_back_to_another_server(site: Site, make_site: MakeSite) -> None:
     async with listening(site) as stream:
         last = await stream.marked()
@@ -244,6 +250,7 @@ async def test_it_may_come_back_to_another_server(site: Site, make_site: MakeSit
             pass
 
 
+@pytest.mark.every_store
 async def test_who_was_away_too_long_is_told_to_read_again(site: Site) -> None:
     for last in ("1000000", "nonsense", "9" * 16):
         async with listening(site, last_event_id=last) as stream:
@@ -251,6 +258,7 @@ async def test_who_was_away_too_long_is_told_to_read_again(site: Site) -> None:
             assert (await stream.event())[0] == "gap"
 
 
+@pytest.mark.every_store
 async def test_more_than_can_be_told_is_a_gap(site: Site) -> None:
     async with listening(site, "?type=mail") as stream:
         await stream.event()
@@ -274,7 +282,7 @@ async def test_many_clients_cost_one_look(site: Site) -> None:
 
 
 async def test_nobody_listens_and_nobody_looks(site: Site) -> None:
-    hub = Hub(site.app)
+    hub = EventStream(site.app)
     hub.leave(await hub.join(site.records["viewer"].id, Wants(), None))
     assert hub.listening == 0
     assert hub._looking is not None
@@ -283,7 +291,7 @@ async def test_nobody_listens_and_nobody_looks(site: Site) -> None:
 
 
 async def test_a_revoked_token_hears_no_more(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rowlock.web.hub._TOKENS_SECONDS", 0.1)
+    monkeypatch.setattr("rowlock.http.events.event_stream._TOKENS_SECONDS", 0.1)
     async with listening(site) as stream:
         await stream.event()
         await site.app.store.revoke_token(site.records["viewer"].id)
@@ -299,7 +307,7 @@ async def test_there_is_room_for_so_many(make_site: MakeSite) -> None:
 
 
 async def test_the_store_may_go_away_meanwhile(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rowlock.web.hub._AWAY_SECONDS", 0.05)
+    monkeypatch.setattr("rowlock.http.events.event_stream._AWAY_SECONDS", 0.05)
     async with listening(site) as stream:
         await stream.event()
         site.app.store.refuse("changes", 3)

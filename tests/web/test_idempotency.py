@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rowlock import DuplicateJob, QueueFull, Unique
-from rowlock.desk import Desk
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.ids import uuid7
+from rowlock.management import ManagementService
 from rowlock.storage.access import RequestAnswer, RequestState, Role
 from rowlock.storage.records import OnConflict
 from web.conftest import MakeSite
@@ -56,6 +56,7 @@ async def test_a_key_is_for_one_request(site: Site) -> None:
     assert await count(site) == 1
 
 
+@pytest.mark.every_store
 async def test_many_at_once_make_one_job(site: Site) -> None:
     answers = await asyncio.gather(*(send(site, "k") for _ in range(20)))
     assert {answer.status_code for answer in answers} <= {201, 409}
@@ -95,6 +96,7 @@ async def test_a_request_that_failed_before_it_began_is_done_the_next_time(site:
     assert await count(site) == 1
 
 
+@pytest.mark.every_store
 async def test_a_request_that_took_too_long_is_not_given_away_while_its_job_is_on_its_way(
     make_site: MakeSite, clock: Any
 ) -> None:
@@ -122,7 +124,7 @@ async def test_a_request_that_failed_is_given_to_the_next_try_at_once(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("rowlock.desk.Desk.enqueue", fail)
+        patched.setattr("rowlock.management.ManagementService.enqueue", fail)
         problem(await send(site, "k"), 500, "internal_error")
     assert (await send(site, "k")).status_code == 201
 
@@ -137,12 +139,13 @@ def broken_off(clock: Any) -> RequestAnswer:
     return RequestAnswer(RequestState.BROKEN_OFF, uuid7(), clock.now())
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("kind", ["ping", "once"])
 async def test_two_tries_at_one_job_make_one_and_fail_nobody(site: Site, broken_off: RequestAnswer, kind: str) -> None:
-    store, desk = site.app.store, Desk(site.app)
+    store, management = site.app.store, ManagementService(site.app)
     tasks: list[asyncio.Task[Any]] = []
     with store.stalled("enqueue"):
-        for call in (site.app.enqueue("ping"), *(desk.enqueue(kind, reserved=broken_off) for _ in range(2))):
+        for call in (site.app.enqueue("ping"), *(management.enqueue(kind, reserved=broken_off) for _ in range(2))):
             arrived = store.next("enqueue stalled")
             tasks.append(asyncio.create_task(call))
             await arrived
@@ -153,19 +156,20 @@ async def test_two_tries_at_one_job_make_one_and_fail_nobody(site: Site, broken_
     assert await count(site) == 7
 
 
+@pytest.mark.every_store
 async def test_what_a_cancelled_try_has_left_behind_fails_nobody(site: Site, broken_off: RequestAnswer) -> None:
-    store, desk, enqueuer = site.app.store, Desk(site.app), site.app.engine.enqueuer
+    store, management, enqueuer = site.app.store, ManagementService(site.app), site.app.engine.enqueuer
     with store.stalled("enqueue"):
         arrived = store.next("enqueue stalled")
         before = asyncio.create_task(site.app.enqueue("ping"))
         await arrived
-        late = asyncio.create_task(desk.enqueue("ping", reserved=replace(broken_off, state=RequestState.NEW)))
+        late = asyncio.create_task(management.enqueue("ping", reserved=replace(broken_off, state=RequestState.NEW)))
         while not enqueuer._pending:
             await asyncio.sleep(0)
         late.cancel()
         beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
         arrived = store.next("enqueue stalled")
-        again = asyncio.create_task(desk.enqueue("ping", reserved=broken_off))
+        again = asyncio.create_task(management.enqueue("ping", reserved=broken_off))
         await arrived
     await asyncio.gather(before, *beside)
     assert (await again)["id"] == broken_off.job_id
@@ -173,25 +177,27 @@ async def test_what_a_cancelled_try_has_left_behind_fails_nobody(site: Site, bro
     assert await count(site) == 7
 
 
+@pytest.mark.every_store
 async def test_a_second_try_is_a_duplicate_as_the_first_would_be(site: Site, broken_off: RequestAnswer) -> None:
-    desk = Desk(site.app)
-    holder = await desk.enqueue("once", {"number": 1})
+    management = ManagementService(site.app)
+    holder = await management.enqueue("once", {"number": 1})
     with pytest.raises(DuplicateJob) as caught:
-        await desk.enqueue("once", {"number": 1}, reserved=broken_off)
+        await management.enqueue("once", {"number": 1}, reserved=broken_off)
     assert caught.value.existing_job_id == holder["id"]
     softly = Unique.forever(on_conflict=OnConflict.RETURN_EXISTING)
-    told = await desk.enqueue("once", {"number": 1}, unique=softly, reserved=broken_off)
+    told = await management.enqueue("once", {"number": 1}, unique=softly, reserved=broken_off)
     assert (told["id"], told["created"]) == (holder["id"], False)
     assert await count(site) == 1
 
 
+@pytest.mark.every_store
 async def test_a_second_try_is_refused_by_a_full_queue_as_the_first(
     make_site: MakeSite, broken_off: RequestAnswer
 ) -> None:
     site = await make_site(queue_size_max=1)
     await site.enqueue()
     with pytest.raises(QueueFull):
-        await Desk(site.app).enqueue("ping", reserved=broken_off)
+        await ManagementService(site.app).enqueue("ping", reserved=broken_off)
     assert await count(site) == 1
 
 
@@ -199,7 +205,7 @@ async def test_a_second_try_that_fails_otherwise_says_so(site: Site, broken_off:
     for error in (StoreError("it is odd"), StoreUnavailable("it is away")):
         site.app.store.refuse("enqueue", error=error)
         with pytest.raises(type(error)) as caught:
-            await Desk(site.app).enqueue("ping", reserved=broken_off)
+            await ManagementService(site.app).enqueue("ping", reserved=broken_off)
         assert caught.value is error
     assert await count(site) == 0
 

@@ -28,6 +28,7 @@ async def told(stream: Stream, import_id: str) -> dict[str, Any]:
             return data
 
 
+@pytest.mark.every_store
 async def test_how_far_an_import_is_is_told(shop: Site) -> None:
     async with listening(shop) as stream:
         import_id = await imported(shop)
@@ -69,6 +70,7 @@ async def test_whoever_wants_jobs_or_another_company_hears_of_no_import(shop: Si
         assert {(await jobs.event())[0] for _ in range(2)} == {"job"}
 
 
+@pytest.mark.every_store
 async def test_a_client_that_comes_back_hears_what_became_of_imports(shop: Site) -> None:
     async with listening(shop) as stream:
         await stream.marked()

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rowlock.errors import CompanyMismatch
+from rowlock.management import ManagementService
 from rowlock.storage.access import Role
 from rowlock.storage.imports import ImportStatus
-from web.importing import CSV, declare_importers, files, form, half_done, imported, raw
+from web.importing import CSV, declare_importers, declare_owned, files, form, half_done, imported, raw
 from web.site import Site, problem
 
 NOBODY = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
@@ -52,6 +54,7 @@ async def shop(site: Site) -> Site:
 # -- looking ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 async def test_an_import_shows_how_far_it_is(shop: Site) -> None:
     import_id = await imported(shop, companyId="acme", projectId="p1")
     fresh = (await shop.get(f"/api/v1/import-jobs/{import_id}", "viewer")).json()
@@ -96,6 +99,7 @@ async def test_asking_again_costs_a_line_while_nothing_has_changed(shop: Site) -
     assert (await shop.get(f"/api/v1/import-jobs/{import_id}", headers={"if-none-match": tag})).status_code == 200
 
 
+@pytest.mark.every_store
 async def test_imports_are_listed_filtered_and_paged(shop: Site) -> None:
     ids = [await imported(shop, companyId=company) for company in ("acme", "globex", "acme")]
     await imported(shop, type="everyone")
@@ -116,6 +120,7 @@ async def test_imports_are_listed_filtered_and_paged(shop: Site) -> None:
     problem(await shop.get("/api/v1/import-jobs?status=queued"), 422, "validation_failed")
 
 
+@pytest.mark.every_store
 async def test_errors_are_paged_by_row(shop: Site) -> None:
     import_id = await imported(shop)
     await half_done(shop, import_id)
@@ -126,6 +131,7 @@ async def test_errors_are_paged_by_row(shop: Site) -> None:
     assert rest["nextRow"] is None
 
 
+@pytest.mark.every_store
 async def test_errors_as_csv_are_the_users_own_rows_and_safe(shop: Site) -> None:
     import_id = await imported(shop)
     await half_done(shop, import_id)
@@ -161,6 +167,7 @@ async def test_import_types_tell_their_columns_and_give_a_template(shop: Site) -
 # -- changing --------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 async def test_an_import_is_cancelled_and_resumed(shop: Site) -> None:
     import_id = await imported(shop)
     await half_done(shop, import_id)
@@ -253,8 +260,9 @@ async def test_a_named_import_with_an_idempotency_key_is_made_once(shop: Site) -
 
 
 async def test_an_import_is_its_companys_own(shop: Site) -> None:
-    ours = (await raw(shop, token="acme")).json()
-    theirs = (await raw(shop, token="globex")).json()
+    declare_owned(shop.app)
+    ours = (await raw(shop, token="acme", type="owned")).json()
+    theirs = (await raw(shop, token="globex", type="owned")).json()
     assert (ours["companyId"], theirs["companyId"]) == ("acme", "globex")
     assert [each["id"] for each in (await shop.get("/api/v1/import-jobs", "acme")).json()["imports"]] == [ours["id"]]
     assert (await shop.get("/api/v1/import-jobs?companyId=globex", "acme")).json()["imports"] == []
@@ -271,16 +279,70 @@ async def test_an_import_is_its_companys_own(shop: Site) -> None:
 
 
 async def test_a_companys_token_cannot_import_for_another(shop: Site) -> None:
+    declare_owned(shop.app)
     furnish(shop)
-    problem(await raw(shop, token="acme", companyId="globex"), 403, "company_scope")
-    problem(await form(shop, token="acme", type="customers", companyId="globex"), 403, "company_scope")
+    problem(await raw(shop, token="acme", type="owned", companyId="globex"), 403, "company_scope")
+    problem(await form(shop, token="acme", type="owned", companyId="globex"), 403, "company_scope")
     problem(await named(shop, "customers.csv", "acme", companyId="globex"), 403, "company_scope")
     assert files(shop) == []
 
 
+@pytest.mark.every_store
 async def test_the_same_file_of_another_company_is_no_duplicate(shop: Site) -> None:
-    assert (await raw(shop, token="acme")).status_code == 202
-    assert (await raw(shop, token="globex")).status_code == 202
-    assert (await raw(shop, token="admin")).status_code == 202
-    told = problem(await raw(shop, token="admin", companyId="acme"), 409, "duplicate_import")
+    declare_owned(shop.app)
+    assert (await raw(shop, token="acme", type="owned")).status_code == 202
+    assert (await raw(shop, token="globex", type="owned")).status_code == 202
+    assert (await raw(shop, token="admin", companyId="initech", type="owned")).status_code == 202
+    told = problem(await raw(shop, token="admin", companyId="acme", type="owned"), 409, "duplicate_import")
     assert told["existing"]["companyId"] == "acme"
+
+
+@pytest.mark.every_store
+async def test_a_companys_token_cannot_change_rows_that_belong_to_no_company(shop: Site) -> None:
+    """A `replace` upload would wipe the rows of all companies, and any other could change them or tell of them."""
+    for type_name in ("everyone", "customers"):
+        for more in ({}, {"dryRun": "true"}, {"force": "true"}):
+            problem(await raw(shop, token="acme", type=type_name, **more), 403, "company_scope")
+        problem(await form(shop, token="acme", type=type_name), 403, "company_scope")
+    told = problem(await named(shop, "customers.csv", "acme"), 403, "company_scope")
+    assert "company=" in told["detail"]
+    assert files(shop) == []
+    # What an operator began for the company wipes all companies' rows, too, when it is begun again.
+    begun = await imported(shop, type="everyone", companyId="acme")
+    assert (await shop.post(f"/api/v1/import-jobs/{begun}/cancel", token="acme")).status_code == 200
+    problem(await shop.post(f"/api/v1/import-jobs/{begun}/resume", token="acme"), 403, "company_scope")
+    with pytest.raises(CompanyMismatch):
+        await ManagementService(shop.app, "acme").import_again(begun, force=True)
+    assert (await shop.post(f"/api/v1/import-jobs/{begun}/resume")).status_code == 200
+
+
+async def test_a_companys_token_reads_files_of_its_own_folder_only(shop: Site) -> None:
+    declare_owned(shop.app)
+    folder = furnish(shop)
+    told = problem(await named(shop, "customers.csv", "acme", type="owned"), 403, "company_scope")
+    assert "import folder" in told["detail"]
+    for company in ("acme", "globex"):
+        (folder / company).mkdir()
+    (folder / "globex" / "theirs.csv").write_bytes(CSV)
+    (folder / "acme" / "ours.csv").write_bytes(CSV)
+    (folder / "acme" / "link.csv").symlink_to(folder / "globex" / "theirs.csv")
+    for name in ("customers.csv", "theirs.csv", "link.csv"):
+        problem(await named(shop, name, "acme", type="owned"), 404, "file_not_found")
+    problem(await named(shop, "../globex/theirs.csv", "acme", type="owned"), 422, "file_name_bad")
+    answer = await named(shop, "ours.csv", "acme", type="owned")
+    assert answer.status_code == 202, answer.text
+    for company in ("..", "a/b", "."):
+        with pytest.raises(CompanyMismatch):
+            await ManagementService(shop.app, company).import_named("customers.csv", type="owned")
+
+
+@pytest.mark.every_store
+async def test_a_job_of_one_company_does_no_work_on_the_import_of_another(shop: Site) -> None:
+    declare_owned(shop.app)
+    theirs = (await raw(shop, token="globex", type="owned")).json()["id"]
+    given = {"type": "rowlock.import", "payload": {"kind": "parent", "importJobId": theirs}, "priority": 1}
+    answer = await shop.post("/api/v1/queue/enqueue", given, "acme")
+    assert answer.status_code in (200, 201, 202), answer.text
+    await shop.app.work(drain=True)
+    job = (await shop.get(f"/api/v1/queue/{answer.json()['id']}")).json()
+    assert (job["status"], "is not of the job's company" in job["error"]) == ("failed", True)

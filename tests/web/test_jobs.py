@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rowlock.ids import is_uuid
+from rowlock.storage.records import KeepPolicy, Status
 from web.conftest import MakeSite
 from web.site import Site, problem
 
@@ -44,6 +45,7 @@ async def test_all_that_can_be_said_about_a_job_is_kept(site: Site) -> None:
     assert wait == timedelta(seconds=60)
 
 
+@pytest.mark.every_store
 async def test_a_duplicate_is_refused_with_the_job_that_exists(site: Site) -> None:
     first = await site.enqueue("once", payload={"number": 1})
     answer = await site.post(ENQUEUE, {"type": "once", "payload": {"number": 1}})
@@ -51,6 +53,20 @@ async def test_a_duplicate_is_refused_with_the_job_that_exists(site: Site) -> No
     assert told["existingJobId"] == first["id"]
 
 
+@pytest.mark.every_store
+@pytest.mark.parametrize("on_conflict", ["reject", "return_existing"])
+async def test_a_duplicate_of_a_job_that_retention_removed_is_refused_and_says_so(site: Site, on_conflict: str) -> None:
+    given = {"type": "ping", "unique": {"policy": "forever", "key": "k", "onConflict": on_conflict}}
+    first = (await site.post(ENQUEUE, given)).json()["id"]
+    await site.app.store.cancel(first)
+    await site.app.store.prune({Status.CANCELLED: KeepPolicy(count=0)}, 10)
+    told = problem(await site.post(ENQUEUE, given), 409, "duplicate_job")
+    assert (told["existingJobId"], told["existingRemoved"]) == (first, True)
+    assert "existing" not in told
+    assert "removed by retention" in told["detail"]
+
+
+@pytest.mark.every_store
 async def test_a_duplicate_is_answered_with_the_job_that_exists_where_that_is_asked_for(site: Site) -> None:
     given = {"type": "ping", "unique": {"policy": "while_active", "key": "k", "onConflict": "return_existing"}}
     first = await site.post(ENQUEUE, given)
@@ -110,6 +126,7 @@ async def test_a_payload_that_no_store_keeps_is_refused(site: Site) -> None:
         assert answer.status_code == 422, answer.text
 
 
+@pytest.mark.every_store
 async def test_any_other_text_is_kept(site: Site) -> None:
     payload = {"a": "\x00\x1b[2J", "b": "ünï \U0001f600", "c": 2**53, "d": [None, {"": 1.5}]}
     job = await site.enqueue("open", payload=payload)
@@ -125,6 +142,7 @@ async def test_a_full_queue_asks_to_wait(make_site: MakeSite) -> None:
     assert answer.headers["retry-after"]
 
 
+@pytest.mark.every_store
 async def test_concurrent_enqueues_share_commits(site: Site) -> None:
     await site.enqueue()
     before = site.app.store.calls.copy()
@@ -136,6 +154,7 @@ async def test_concurrent_enqueues_share_commits(site: Site) -> None:
     assert asked["page"] < 40
 
 
+@pytest.mark.every_store
 async def test_jobs_are_listed_newest_first_page_by_page(site: Site) -> None:
     ids = [(await site.enqueue())["id"] for _ in range(5)]
     first = (await site.get("/api/v1/queue?limit=2")).json()
@@ -146,6 +165,7 @@ async def test_jobs_are_listed_newest_first_page_by_page(site: Site) -> None:
     assert third["nextCursor"] is None
 
 
+@pytest.mark.every_store
 async def test_jobs_are_filtered(site: Site) -> None:
     await site.enqueue("ping", companyId="acme")
     await site.enqueue("open", queue="other")
@@ -205,6 +225,7 @@ async def test_a_running_job_is_told_to_stop(site: Site) -> None:
     assert (answer.json()["status"], answer.json()["cancelRequested"]) == ("processing", True)
 
 
+@pytest.mark.every_store
 async def test_failed_jobs_are_retried_by_filter_after_a_dry_run(site: Site) -> None:
     await site.dead(3)
     path = "/api/v1/queue/dead-letter/retry"
@@ -237,6 +258,7 @@ async def test_all_failed_jobs_may_be_meant(site: Site) -> None:
     assert (await site.post("/api/v1/queue/dead-letter/retry", {"all": True})).json()["retried"] == 2
 
 
+@pytest.mark.every_store
 async def test_stats_count(site: Site) -> None:
     await site.enqueue()
     await site.dead(2)
@@ -246,6 +268,7 @@ async def test_stats_count(site: Site) -> None:
     assert told["lastHour"]["succeeded"] == 1
 
 
+@pytest.mark.every_store
 async def test_asking_again_costs_a_line_while_nothing_has_changed(site: Site) -> None:
     job = await site.enqueue()
     for path in (f"/api/v1/queue/{job['id']}", "/api/v1/queue", "/api/v1/queue/stats", "/api/v1/queues"):
@@ -267,6 +290,7 @@ async def test_in_resilient_mode_a_job_runs_at_once(make_site: MakeSite) -> None
     assert "it never works" in told["detail"]
 
 
+@pytest.mark.every_store
 async def test_a_page_of_large_jobs_ends_early(site: Site) -> None:
     ids = [(await site.enqueue("open", payload={"a": "x" * 400_000}))["id"] for _ in range(5)]
     seen: list[str] = []

@@ -19,10 +19,10 @@ from starlette.types import ASGIApp
 
 from engine.conftest import MakeApp
 from rowlock import Rowlock
+from rowlock.http import Api, asgi
+from rowlock.http.server import address, bind
 from rowlock.storage.access import Role
 from rowlock.tokens import new_token
-from rowlock.web import Api, asgi
-from rowlock.web.serve import address, bind
 from web.conftest import declare
 from web.site import SECONDS, problem
 
@@ -70,7 +70,7 @@ class Outer:
     def __init__(self, app: Rowlock, api: Api, url: str) -> None:
         self.app = app
         self.api = api
-        self.http = httpx.AsyncClient(base_url=url, timeout=SECONDS)
+        self.http = httpx.AsyncClient(base_url=url, timeout=SECONDS, verify=False)
         self.token = ""
 
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from rowlock.web.asgi import Api
-from rowlock.web.guard import OPEN
-from rowlock.web.models import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven, SyncGiven
-from rowlock.web.problem import PROBLEMS
+from rowlock.http.asgi import Api
+from rowlock.http.middleware.auth import OPEN
+from rowlock.http.problem import PROBLEMS
+from rowlock.http.schemas.requests import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven, SyncGiven
 from web.site import Site
 
 FIXED = {

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from engine.running import Log
 from rowlock import Job, Permanent, Rowlock, Unique
 from rowlock.clock import StoreClock
-from rowlock.desk import Desk
+from rowlock.dashboard import bulk_actions as bulk
 from rowlock.errors import StoreUnavailable
+from rowlock.management import ManagementService
 from rowlock.storage.access import Role
-from rowlock.web.pages import bulk
 from web.conftest import MakeSite
 from web.paper import Paper, after, paper, post, press
 from web.site import Site
@@ -96,6 +96,7 @@ async def test_a_group_that_is_gone_says_so(site: Site) -> None:
     assert "None is left" in page.text
 
 
+@pytest.mark.every_store
 async def test_a_long_group_goes_on_page_by_page(site: Site) -> None:
     await dead(site, *["no paper"] * 55)
     page = await paper(site, "/dead?type=says&reason=no+paper")
@@ -106,12 +107,9 @@ async def test_a_long_group_goes_on_page_by_page(site: Site) -> None:
 
 async def test_a_group_is_looked_at_once_for_all_who_ask(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await dead(site, "no paper")
-    monkeypatch.setattr(
-        "rowlock.web.pages.shared.time", SimpleNamespace(monotonic=lambda: 0.0)
-    )  # on a slow machine too
     asked = list[str]()
     for name in ("jobs", "count_dead", "dead_groups"):
-        monkeypatch.setattr(Desk, name, noted(asked, name))
+        monkeypatch.setattr(ManagementService, name, noted(asked, name))
     for _ in range(3):
         await paper(site, "/dead?type=says&reason=no+paper")
     assert sorted(asked) == ["count_dead", "dead_groups", "jobs"]
@@ -122,24 +120,25 @@ async def test_a_group_is_looked_at_once_for_all_who_ask(site: Site, monkeypatch
 
 def noted(asked: list[str], name: str) -> Any:
     """The question of this name, which is noted each time that it is asked."""
-    ask = getattr(Desk, name)
+    ask = getattr(ManagementService, name)
 
-    async def asks(desk: Desk, *given: Any, **more: Any) -> Any:
+    async def asks(management: ManagementService, *given: Any, **more: Any) -> Any:
         asked.append(name)
-        return await ask(desk, *given, **more)
+        return await ask(management, *given, **more)
 
     return asks
 
 
 async def test_a_large_group_is_counted_only_so_far(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await dead(site, *["no paper"] * 4)
-    monkeypatch.setattr("rowlock.web.pages.dead.COUNTED_MAX", 3)
+    monkeypatch.setattr("rowlock.dashboard.dead_letters.COUNTED_MAX", 3)
     page = await paper(site, "/dead?type=says&reason=no+paper", "operator")
     assert "3+ jobs failed for this reason." in page.text
     sure = await paper(site, page.links["Discard all 3+…"], "operator")
     assert "4 dead jobs match." in sure.text
 
 
+@pytest.mark.every_store
 async def test_a_reason_that_was_cut_within_a_secret_leads_to_its_jobs(site: Site) -> None:
     words = f"{'x' * 185} password="
     (job_id,) = await dead(site, f"{words}hunter2 was wrong")
@@ -254,6 +253,7 @@ async def test_another_that_died_instead_of_one_that_was_shown_is_left(site: Sit
     assert [await status(site, job_id) for job_id in (seen, retried, unseen)] == ["gone", "failed", "failed"]
 
 
+@pytest.mark.every_store
 async def test_what_dies_between_the_rounds_is_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     early = (await site.enqueue("says", payload={"reason": "no paper"}, queue="later"))["id"]  # an old id dies last
     seen = await dead(site, *["no paper"] * 3)
@@ -269,6 +269,7 @@ async def test_what_dies_between_the_rounds_is_left(site: Site, monkeypatch: pyt
     assert [await status(site, job_id) for job_id in (early, late)] == ["failed", "failed"]
 
 
+@pytest.mark.every_store
 async def test_the_rest_is_counted_without_what_died_since(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await dead(site, *["no paper"] * 3)
     monkeypatch.setattr(bulk, "ROUND", 2)
@@ -292,13 +293,13 @@ async def test_nothing_is_done_before_it_was_said_how_many(site: Site, given: di
 
 async def test_a_dry_run_leaves_out_what_died_too_late(site: Site) -> None:
     (seen,) = await dead(site, "no paper")
-    desk = Desk(site.app)
-    at = (await desk.count_dead())["at"]
+    management = ManagementService(site.app)
+    at = (await management.count_dead())["at"]
     await dead(site, "no ink")
-    for ask in (desk.retry_dead, desk.discard_dead):
+    for ask in (management.retry_dead, management.discard_dead):
         assert (await ask(dry_run=True))["matched"] == 2
         assert (await ask(dry_run=True, died_before=at))["matched"] == 1
-    done = await desk.discard_dead(died_before=at)
+    done = await management.discard_dead(died_before=at)
     assert (done["matched"], done["discarded"]) == (1, 1)
     assert await status(site, seen) == "gone"
 
@@ -311,6 +312,7 @@ async def test_nothing_to_do_is_said(site: Site) -> None:
     assert "0 jobs are queued again." in told.text
 
 
+@pytest.mark.every_store
 async def test_conflicts_are_named(site: Site) -> None:
     await site.enqueue("ledger")
     await site.app.work(drain=True)
@@ -359,24 +361,26 @@ async def test_one_is_not_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
     assert "2 stay here: another job has their unique key now." in told.text
 
 
-async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     ids = await dead(site, *["no paper"] * 5)
     sure = await paper(site, "/dead/retry?type=says", "operator")
     monkeypatch.setattr(bulk, "ROUND", 2)
-    retry, rounds = Desk.retry_dead, iter(range(9))
+    retry, rounds = ManagementService.retry_dead, iter(range(9))
 
-    async def breaks(desk: Desk, **given: Any) -> Any:
+    async def breaks(management: ManagementService, **given: Any) -> Any:
         if next(rounds) == 2:
             raise StoreUnavailable("gone for a moment")
-        return await retry(desk, **given)
+        return await retry(management, **given)
 
-    monkeypatch.setattr(Desk, "retry_dead", breaks)
+    monkeypatch.setattr(ManagementService, "retry_dead", breaks)
     told = await press(site, sure, "Retry 5 jobs")
     assert "4 jobs are queued again. Then it broke off: " in told.text
+    assert [line["reason"] for line in log.of("http.store_failed")] == ["gone for a moment"]
     assert "The others are still here." in told.text
     assert sorted([await status(site, job_id) for job_id in ids]) == ["failed", *["queued"] * 4]
 
 
+@pytest.mark.every_store
 async def test_lines_that_end_otherwise_are_found_again(site: Site) -> None:
     await dead(site, "no paper\r\nin tray 2")
     page = await paper(site, "/dead", "operator")

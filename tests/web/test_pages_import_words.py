@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.web.pages import import_tables as tables
-from rowlock.web.pages import import_view as view
-from rowlock.web.pages.import_words import told
-from rowlock.web.pages.words import sentence, titled
+from rowlock.dashboard import import_tables as tables
+from rowlock.dashboard import import_view as view
+from rowlock.dashboard.filters import sentence, titled
+from rowlock.dashboard.import_messages import told
 
 NOW = datetime(2030, 1, 31, tzinfo=UTC)
 

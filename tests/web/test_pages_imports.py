@@ -281,8 +281,8 @@ async def test_viewers_see_imports_and_can_change_none(shop: Site) -> None:
 
 
 async def test_a_companys_token_sees_and_changes_its_own_only(shop: Site) -> None:
-    ours = await taken(shop, token="acme")
-    theirs = await taken(shop, name="theirs.csv", token="globex")
+    ours = await taken(shop, token="acme", type="owned")
+    theirs = await taken(shop, name="theirs.csv", token="globex", type="owned")
     page = await paper(shop, "/imports", "acme")
     assert page.links["customers.csv"] == ours
     assert "theirs.csv" not in page.text
@@ -304,7 +304,7 @@ async def test_a_file_that_another_site_sends_in_somebodys_name_is_refused(shop:
 async def test_who_brought_a_file_is_told_by_name_to_whom_it_concerns(shop: Site) -> None:
     await shop.add_token("the fleet's own operator", Role.OPERATOR)
     fleet = await taken(shop, token="the fleet's own operator", companyId="acme")
-    own = await taken(shop, BAD, "own.csv", token="acme")
+    own = await taken(shop, BAD, "own.csv", token="acme", type="owned")
     for path in (fleet, "/imports"):
         assert "the fleet's own operator" in (await paper(shop, path)).text
         assert "the fleet's own operator" not in (await paper(shop, path, "acme")).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,12 +14,12 @@ from starlette.routing import Mount
 
 from rowlock import Backoff, Job, Permanent, Rowlock
 from rowlock.clock import StoreClock
-from rowlock.desk import Desk
+from rowlock.dashboard.job_filters import narrowed
+from rowlock.dashboard.job_status import can, first_line, says, short, standing
 from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.http import asgi
+from rowlock.management import ManagementService
 from rowlock.storage.access import Role
-from rowlock.web import asgi
-from rowlock.web.pages.narrow import narrowed
-from rowlock.web.pages.standing import can, first_line, says, short, standing
 from web.conftest import MakeSite
 from web.importing import declare_importers, imported
 from web.paper import Paper, after, paper, post
@@ -87,6 +86,7 @@ async def test_jobs_are_filtered_by_what_the_address_says(site: Site, query: dic
     assert {type for type in ("ping", "mail", "open", "doomed") if type in page.links} == found
 
 
+@pytest.mark.every_store
 async def test_all_types_that_begin_alike_are_found(make_site: MakeSite) -> None:
     def declare(app: Rowlock) -> None:
         for name in ("mail.send", "mail.open", "mailing"):
@@ -271,11 +271,12 @@ async def test_a_running_job_is_shown_with_its_progress_and_asked_to_stop(make_s
     site = await make_site(declare, clock=StoreClock())
     job, stop = await site.enqueue("slow"), asyncio.Event()
     working = asyncio.create_task(site.app.work(stop=stop))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await began.wait()
-    path = f"/jobs/{job['id']}"
-    while "40 %" not in (page := await paper(site, path)).part("now"):
-        await asyncio.sleep(0.01)
+        while (await site.get(f"/api/v1/queue/{job['id']}")).json()["progress"] != 40:
+            await asyncio.sleep(0.01)
+    page = await paper(site, f"/jobs/{job['id']}")
+    assert "40 %" in page.part("now")
     assert "Runs: started" in page.part("now")
     assert "two of five" in page.part("now")
     assert '<progress max="100" value="40"' in (await site.get("/jobs")).text
@@ -305,10 +306,10 @@ async def test_what_the_store_did_not_say_is_not_said_for_it(
 ) -> None:
     job = await site.enqueue()
 
-    async def breaks(desk: Desk, job_id: str) -> Any:
+    async def breaks(management: ManagementService, job_id: str) -> Any:
         raise error
 
-    monkeypatch.setattr(Desk, verb.replace("-", "_"), breaks)
+    monkeypatch.setattr(ManagementService, verb.replace("-", "_"), breaks)
     answer = await post(site, f"/jobs/{job['id']}/{verb}")
     assert answer.status_code == 503
     assert "Nothing was changed" not in answer.text
@@ -321,22 +322,19 @@ async def test_a_job_is_looked_at_once_for_all_who_may_see_the_same(
 ) -> None:
     await site.add_token("acme", Role.VIEWER, "acme")
     (dead,) = await site.dead(payload={"password": "open sesame"})
-    monkeypatch.setattr(
-        "rowlock.web.pages.shared.time", SimpleNamespace(monotonic=lambda: 0.0)
-    )  # on a slow machine too
     asked = list[str]()
-    whole, past = Desk.job, Desk.timeline
+    whole, past = ManagementService.job, ManagementService.timeline
 
-    async def job(desk: Desk, job_id: str, *, raw: bool = False) -> Any:
+    async def job(management: ManagementService, job_id: str, *, raw: bool = False) -> Any:
         asked.append("raw" if raw else "job")
-        return await whole(desk, job_id, raw=raw)
+        return await whole(management, job_id, raw=raw)
 
-    async def timeline(desk: Desk, job_id: str, *, stacks: bool = True) -> Any:
+    async def timeline(management: ManagementService, job_id: str, *, stacks: bool = True) -> Any:
         asked.append("stacks" if stacks else "timeline")
-        return await past(desk, job_id, stacks=stacks)
+        return await past(management, job_id, stacks=stacks)
 
-    monkeypatch.setattr(Desk, "job", job)
-    monkeypatch.setattr(Desk, "timeline", timeline)
+    monkeypatch.setattr(ManagementService, "job", job)
+    monkeypatch.setattr(ManagementService, "timeline", timeline)
     path = f"/jobs/{dead}"
     assert "Traceback" in (await paper(site, path)).text
     for _ in range(3):
@@ -349,12 +347,12 @@ async def test_a_job_is_looked_at_once_for_all_who_may_see_the_same(
 
 async def test_one_process_that_died_is_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (dead,) = await site.dead()
-    whole, deaths = Desk.job, iter((1, 2))
+    whole, deaths = ManagementService.job, iter((1, 2))
 
-    async def job(desk: Desk, job_id: str, *, raw: bool = False) -> Any:
-        return await whole(desk, job_id) | {"deaths": next(deaths)}
+    async def job(management: ManagementService, job_id: str, *, raw: bool = False) -> Any:
+        return await whole(management, job_id) | {"deaths": next(deaths)}
 
-    monkeypatch.setattr(Desk, "job", job)
+    monkeypatch.setattr(ManagementService, "job", job)
     assert "; 1 process died with it" in (await paper(site, f"/jobs/{dead}")).text
     assert "; 2 processes died with it" in (await paper(site, f"/jobs/{dead}?raw=1")).text
 

@@ -17,12 +17,12 @@ from starlette.requests import Request
 
 from engine.running import Log
 from rowlock import FakeClock
+from rowlock.dashboard.rendering import back
+from rowlock.dashboard.session import own_path
+from rowlock.dashboard.shared_reads import Shared
+from rowlock.http.middleware.session_cookie import opened_by_hand
 from rowlock.storage.access import Role
-from rowlock.web.cookie import opened_by_hand
-from rowlock.web.pages.paint import back
-from rowlock.web.pages.session import own_path
-from rowlock.web.pages.shared import Shared
-from web.conftest import MakeSite
+from web.conftest import MakeSite, Seconds
 from web.site import SECONDS, Site, problem
 
 HERE = {"sec-fetch-site": "same-origin"}
@@ -32,7 +32,7 @@ PAGES = ("/", "/jobs", "/dead", "/imports", "/sync")
 @pytest.fixture
 async def browser(site: Site) -> AsyncIterator[httpx.AsyncClient]:
     """Keeps cookies, and follows nothing."""
-    async with httpx.AsyncClient(base_url=site.url, timeout=SECONDS) as client:
+    async with httpx.AsyncClient(base_url=site.url, timeout=SECONDS, verify=False) as client:
         yield client
 
 
@@ -227,7 +227,9 @@ async def test_a_bad_token_is_refused_on_the_form(site: Site, browser: httpx.Asy
     assert token not in answer.text or not token
 
 
-async def test_guesses_on_the_form_are_slowed_down_like_those_at_the_api(make_site: MakeSite) -> None:
+async def test_guesses_on_the_form_are_slowed_down_like_those_at_the_api(
+    make_site: MakeSite, rate_seconds: Seconds
+) -> None:
     site = await make_site(http_guesses_per_minute=30)
     answers = [
         await site.ask("POST", "/sign-in", None, data={"token": f"rlk_{number}"}, headers=HERE) for number in range(20)

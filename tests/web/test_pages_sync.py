@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rowlock import Allow, Rowlock
+from rowlock import RateLimit, Rowlock
 from rowlock.clock import StoreClock
 from rowlock.storage.access import Role
 from sync.service import serving
@@ -63,7 +63,11 @@ async def test_what_is_sent_is_counted_and_leads_to_the_jobs(make_site: MakeSite
 
 
 async def test_what_is_left_of_the_limits_is_told(make_site: MakeSite) -> None:
-    limits = [Allow(190, per_seconds=10), Allow(9_000, per_seconds=86_400), Allow(5, per_seconds=1, group="search")]
+    limits = [
+        RateLimit(190, per_seconds=10),
+        RateLimit(9_000, per_seconds=86_400),
+        RateLimit(5, per_seconds=1, group="search"),
+    ]
     page = await paper(await synced(make_site, limits=limits), "/sync/crm")
     assert "190 of 190 calls left in any 10 s" in page.part("limits")
     assert "9,000 of 9,000 calls left in any 24 h" in page.part("limits")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
+from rowlock.http.asgi import Api
 from rowlock.storage.access import Role
-from rowlock.web.asgi import Api
-from web.importing import declare_importers, raw
+from web.importing import declare_importers, declare_owned, raw
 from web.site import Site, problem
 from web.syncing import declare_crm, sent
 
@@ -29,13 +29,15 @@ async def both(site: Site) -> tuple[str, str]:
     return ours, theirs
 
 
+@pytest.mark.every_store
 async def test_every_route_keeps_another_companys_jobs_to_itself(scoped: Site) -> None:
     """Walks all routes with the ids of another company: nothing of it may be in any answer."""
     _, theirs = await both(scoped)
     failures = (await scoped.get("/api/admin/queue/failures?companyId=globex")).json()["data"]["failures"]
     failure = failures[0]["id"]
     declare_importers(scoped.app)
-    imported = (await raw(scoped, token="globex", filename="canary.csv")).json()["id"]
+    declare_owned(scoped.app)
+    imported = (await raw(scoped, token="globex", type="owned", filename="canary.csv")).json()["id"]
     declare_crm(scoped.app, base_url="http://127.0.0.1:9")
     payload = {"email": "ada@example.org", "firstName": "canary"}
     await sent(scoped, token="globex", payload=payload, delaySeconds=60)
@@ -89,6 +91,7 @@ async def test_what_is_listed_is_ones_own(scoped: Site) -> None:
     assert (await scoped.get("/api/v1/queue?companyId=globex", "acme")).json()["jobs"] == []
 
 
+@pytest.mark.every_store
 async def test_what_is_counted_is_ones_own(scoped: Site) -> None:
     await both(scoped)
     await scoped.enqueue(companyId="globex")
@@ -131,6 +134,7 @@ async def test_what_is_enqueued_is_ones_own(scoped: Site) -> None:
         problem(await scoped.post("/api/v1/queue/enqueue", given, "acme"), 403, "company_scope")
 
 
+@pytest.mark.every_store
 async def test_a_duplicate_of_another_companys_job_is_none(scoped: Site) -> None:
     """409 would tell that the other one has such a job, and its id."""
     for given in (
@@ -144,6 +148,7 @@ async def test_a_duplicate_of_another_companys_job_is_none(scoped: Site) -> None
         assert again["existingJobId"] == ours.json()["id"]
 
 
+@pytest.mark.every_store
 async def test_keys_of_companies_with_like_names_do_not_meet(scoped: Site) -> None:
     await scoped.add_token("inner", Role.ADMIN, "acme/eu")
     unique = {"policy": "forever"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rowlock import FakeClock, Rowlock
-from rowlock.jobs.watch import NOTICE_QUEUE, Watch
+from rowlock.jobs.worker.failure_watch import NOTICE_QUEUE, FailureWatch
 from rowlock.observe import logs
 from rowlock.storage.access import Role
 from sync.service import Reply, Service, serving
@@ -123,6 +123,7 @@ async def test_a_body_without_payload_is_the_payload(crm: Site) -> None:
     assert job["priority"] == 5
 
 
+@pytest.mark.every_store
 async def test_the_job_of_the_same_key_is_the_answer_while_it_waits(crm: Site) -> None:
     first = await crm.post(CREATE, {"email": "ada@example.org"})
     again = await crm.post(CREATE, {"email": "ada@example.org", "firstName": "Ada"})
@@ -262,6 +263,7 @@ async def test_secrets_are_not_told(crm: Site, service: Service) -> None:
 # -- how it does -----------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 async def test_stats_and_monitor_tell_how_it_does(crm: Site, service: Service, clock: FakeClock) -> None:
     done = await sent(crm, payload={"email": "done@example.org"})
     await drain(crm.app)
@@ -349,7 +351,7 @@ async def test_staff_are_told_what_died_why_and_where_to_put_it_right(
     service.answer = refuses
     job = await sent(site, payload={"email": "ada@example.org"})
     await drain(site.app, "crm")
-    await Watch(site.app.engine, logs.get()).check()
+    await FailureWatch(site.app.engine, logs.get()).check()
     clock.advance(11)
     await drain(site.app, NOTICE_QUEUE)
     ((_, _, body),) = hook.requests

@@ -23,6 +23,7 @@ import pytest
 
 from faults.until import until
 from mongo_server import MongoServer
+from one_store import on_one_store
 from postgres_server import PostgresServer
 from rowlock.ids import uuid7
 from sync.conftest import standin, standin_process
@@ -33,7 +34,7 @@ from unit.test_webhook import Receiver, serve
 __all__ = ["standin", "standin_process"]
 
 Start = Callable[..., "Running"]
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Running:
@@ -110,7 +111,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def ask(url: str, token: str, path: str = "/api/v1/health", **request: Any) -> httpx.Response:
     method = "POST" if "json" in request else "GET"
     headers = {"authorization": f"Bearer {token}"}
-    return httpx.request(method, url + path, headers=headers, timeout=SECONDS, trust_env=False, **request)
+    return httpx.request(method, url + path, headers=headers, timeout=SECONDS, trust_env=False, verify=False, **request)
 
 
 def finish(start: Start, url: str, token: str) -> dict[str, Any]:
@@ -124,7 +125,11 @@ def hook() -> Iterator[Receiver]:
     yield from serve()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mongo"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    on_one_store(metafunc, "database", ("sqlite", "postgres", "mongo"))
+
+
+@pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
     if request.param == "sqlite":
@@ -142,6 +147,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 # -- up --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_up_serves_what_it_prints(start: Start, database: str) -> None:
     up = start("up", "--json", "--port", "0", DATABASE_URL=database)
     told = up.told()
@@ -172,7 +178,7 @@ def test_up_tells_people_where_to_look(start: Start) -> None:
         f"curl -H 'Authorization: Bearer {fields['token'].strip()}' {fields['api'].strip()}/api/v1/health\n"
     )
     assert ask(fields["api"].strip(), fields["token"].strip()).status_code == 200
-    with httpx.Client(follow_redirects=True, timeout=SECONDS) as browser:
+    with httpx.Client(follow_redirects=True, timeout=SECONDS, trust_env=False, verify=False) as browser:
         opened = browser.get(fields["open"].strip())
     assert "<h1>Overview</h1>" in opened.text
     assert "token" not in str(opened.url)

@@ -15,7 +15,7 @@ import pytest
 
 from web.conftest import MakeSite
 from web.importing import CSV, CSV_UPLOAD, XLSX_UPLOAD, declare_importers, files, form, raw, workbook
-from web.site import Site, problem
+from web.site import SECONDS, Site, problem
 from web.wire import chunk, head, wire
 
 
@@ -113,6 +113,7 @@ async def test_a_name_in_any_letters_is_kept(shop: Site) -> None:
 # -- the same again --------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 async def test_the_same_file_again_is_a_duplicate_that_names_the_first(shop: Site) -> None:
     first = (await form(shop, type="customers")).json()
     told = problem(await raw(shop, filename="renamed.csv"), 409, "duplicate_import")
@@ -123,7 +124,7 @@ async def test_the_same_file_again_is_a_duplicate_that_names_the_first(shop: Sit
     assert (await raw(shop, CSV + b"a@b.c,A\r\n")).status_code == 202  # and so are other bytes
 
 
-async def test_a_duplicate_is_imported_when_it_is_forced_or_a_rehearsal(shop: Site) -> None:
+async def test_a_duplicate_is_imported_when_it_is_forced_or_a_dry_run(shop: Site) -> None:
     first = (await form(shop, type="customers")).json()
     for more in ({"force": "true"}, {"dryRun": "true"}):
         again = await form(shop, type="customers", **more)
@@ -205,7 +206,7 @@ async def test_a_body_that_turns_out_too_large_is_refused(make_shop: Any) -> Non
         while True:
             yield CSV * 100
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         try:
             answer = await raw(shop, endless())
         except httpx.TransportError:
@@ -294,13 +295,13 @@ async def began(shop: Site, line: Any, **more: str) -> None:
     path = f"{CSV_UPLOAD}?filename=a.csv&type=customers"
     await line.send(head(shop, "POST", path, content_type="text/csv", transfer_encoding="chunked", **more))
     await line.send(chunk(CSV * 60_000))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         while not files(shop):
             await asyncio.sleep(0.01)
 
 
 async def nothing_left(shop: Site) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         while files(shop):
             await asyncio.sleep(0.01)
     assert await count(shop) == 0
@@ -325,12 +326,12 @@ async def test_whoever_falls_silent_is_told_and_leaves_nothing(make_shop: Any) -
 
 
 async def test_a_slow_sender_is_waited_for_longer_than_other_requests_may_take(make_shop: Any) -> None:
-    shop = await make_shop(http_body_seconds=2.0, http_request_seconds=0.3)
+    shop = await make_shop(http_body_seconds=30.0, http_request_seconds=0.5)
     begun = asyncio.get_running_loop().time()
 
     async def slow() -> AsyncIterator[bytes]:
         yield CSV
-        while asyncio.get_running_loop().time() - begun < 0.6:
+        while asyncio.get_running_loop().time() - begun < 0.8:
             await asyncio.sleep(0.05)
             yield b"a@b.c,A\r\n"
 
@@ -367,7 +368,7 @@ async def test_a_disk_that_fails_is_told_without_where_it_is(make_shop: Any, tmp
 
 
 async def test_files_without_an_import_are_swept_after_a_day(shop: Site) -> None:
-    from rowlock.imports.intake import Intake
+    from rowlock.imports.intake.intake import Intake
 
     kept = (await raw(shop)).json()["csvPath"]
     intake = Intake(shop.app)

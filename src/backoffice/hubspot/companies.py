@@ -1,4 +1,4 @@
-"""Companies, and who belongs to them."""
+"""Companies and their contacts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def sync_company(
     phone: Word | None = None,
     email: Email | None = None,
 ) -> dict[str, Any]:
-    """Create or update a company, and have the contact with this address belong to it."""
+    """Create or update a company, and associate the contact with this address."""
     crm = HubSpot(call)
     given = {"name": name, "domain": domain, "phone": phone}
     fresh = call.fresh({key: value for key, value in given.items() if value})
     company = await crm.find(COMPANIES, COMPANY_KEY, externalId)
     if company is None and domain is not None:
-        # Of two that come at once, both would find the same one, and HubSpot writes without conditions.
+        # Two concurrent jobs would find the same company, and HubSpot has no conditional writes.
         await call.hold(f"domain:{domain}")
         company = await _unclaimed(crm, domain)
     if company is not None:
@@ -54,13 +54,13 @@ async def sync_company(
 
 
 async def _unclaimed(crm: HubSpot, domain: str) -> Record | None:
-    """A company of this domain that nobody has claimed: HubSpot makes them by itself from the addresses of contacts."""
+    """Return a company of this domain without our key: HubSpot creates companies from the addresses of contacts."""
     filters = [
         {"propertyName": "domain", "operator": "EQ", "value": domain},
         {"propertyName": COMPANY_KEY, "operator": "NOT_HAS_PROPERTY"},
     ]
     for candidate in await crm.search(COMPANIES, filters, [COMPANY_KEY], limit=CANDIDATES_MAX):
-        # A search lags behind: another company may have claimed it a moment ago.
+        # The search lags behind: another job may have claimed this company a moment ago.
         company = await crm.get(COMPANIES, candidate.id, [COMPANY_KEY])
         if company is not None and not company.properties.get(COMPANY_KEY):
             return company

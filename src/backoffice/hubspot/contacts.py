@@ -1,4 +1,4 @@
-"""Members as contacts: known by their e-mail address, created once, and never set back by an older job."""
+"""Members as contacts: identified by e-mail address, created once, never overwritten by an older job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Word = Annotated[str, Field(min_length=1, max_length=30)]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 PropertyValue = Annotated[str, Field(max_length=5_000)]
 Properties = Annotated[dict[PropertyName, PropertyValue], Field(max_length=50), AfterValidator(_without_address)]
-# HubSpot moves a contact forward through these, and never back.
+# HubSpot moves a contact forward through these stages, never back.
 LifecycleStage = Literal[
     "subscriber",
     "lead",
@@ -47,7 +47,7 @@ def member_properties(
     provider: str | None = None,
     memberSince: date | None = None,
 ) -> dict[str, str]:
-    """What is known of a member, as properties of a contact; what is not known is left alone."""
+    """Return the known data of a member as contact properties; unknown fields are left out."""
     known = {
         "firstname": firstName,
         "lastname": lastName,
@@ -71,13 +71,13 @@ async def create_contact(
     provider: Word | None = None,
     memberSince: date | None = None,
 ) -> dict[str, Any]:
-    """Find the member's contact, or create it; on one that is there, only what it lacks is filled in."""
+    """Find or create the member's contact. On an existing one, fill in only properties that are empty."""
     given = member_properties(firstName, lastName, phone, tier, status, provider, memberSince)
     crm = HubSpot(call)
-    # Most are new: no look before, unless an earlier attempt may have created it.
+    # Most members are new: look first only if an earlier attempt may have created the contact.
     contact = await (crm.find_or_create_contact if call.uncertain else crm.create_contact)(email, given)
     if contact.created:
-        call.fresh(given)  # written by this job: no older one may set it back
+        call.fresh(given)  # record as written by this job, so that no older job overwrites it
         return {"contactId": contact.id, "created": True}
     lacking = call.fresh({name: value for name, value in given.items() if not contact.properties.get(name)})
     if lacking:
@@ -91,7 +91,7 @@ def status_properties(
     lifecycleStage: LifecycleStage | None = None,
     properties: Properties | None = None,
 ) -> dict[str, str]:
-    """What an update of a contact writes."""
+    """Return the properties that an update of a contact writes. Raises Permanent if there are none."""
     written = dict(properties or {})
     if status is not None:
         written["membership_status"] = status_value(status)
@@ -103,7 +103,7 @@ def status_properties(
 
 
 async def update_contacts(calls: Calls, updates: list[Update]) -> list[dict[str, Any] | Exception]:
-    """Write membership status, lifecycle stage and other properties: up to 100 contacts in a call."""
+    """Write membership status, lifecycle stage and other properties of up to 100 contacts per call."""
     entries = await HubSpot(calls).upsert_contacts([Upsert(one.subject, one.properties) for one in updates])
     return [_told(entry) if isinstance(entry, Record) else entry for entry in entries]
 
@@ -124,7 +124,7 @@ async def sync_member(
     provider: Word | None = None,
     memberSince: date | None = None,
 ) -> dict[str, Any]:
-    """Write all that is known of a member over what is there."""
+    """Overwrite the contact's properties with all known data of the member."""
     given = member_properties(firstName, lastName, phone, tier, status, provider, memberSince)
     return await _write(call, email, given)
 

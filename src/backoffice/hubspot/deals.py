@@ -1,4 +1,4 @@
-"""Payments, day passes and other business as deals: one for each reference, however often it is sent."""
+"""Payments, day passes and other business as deals: one deal per reference, however often it is sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def sync_payment(
     paidAt: AwareDatetime | None = None,
     provider: Word = "stripe",
 ) -> dict[str, Any]:
-    """Have a payment stand as a won deal of the member's contact."""
+    """Write a payment as a won deal of the member's contact."""
     return await _paid(call, email, paymentIntentId, description or "Payment", amount, currency, paidAt, provider)
 
 
@@ -44,7 +44,7 @@ async def sync_day_pass(
     paidAt: AwareDatetime | None = None,
     provider: Word = "stripe",
 ) -> dict[str, Any]:
-    """Have a day pass stand as a won deal of the guest's contact."""
+    """Write a day pass as a won deal of the guest's contact."""
     return await _paid(call, email, paymentIntentId, description or "Day pass", amount, currency, paidAt, provider)
 
 
@@ -58,7 +58,7 @@ async def create_deal(
     stage: StageId = OPEN_STAGE,
     pipeline: StageId = PIPELINE,
 ) -> dict[str, Any]:
-    """Have any other business stand as a deal, in any stage of any pipeline."""
+    """Write any other business as a deal, in any stage of any pipeline."""
     properties = {"dealname": name, "pipeline": pipeline, "dealstage": stage}
     if amount is not None:
         properties |= _money(amount, currency)
@@ -93,11 +93,11 @@ def _money(amount: int, currency: str) -> dict[str, str]:
 
 
 async def _put(call: Call, email: str | None, reference: str, properties: dict[str, str]) -> dict[str, Any]:
-    """The contact first, so that no deal stands alone for long; each step may be done again without harm."""
+    """Write the contact first, so that no deal lacks its contact for long. Each step is idempotent."""
     crm = HubSpot(call)
     contact = None
     if email is not None:
-        await call.hold(email)  # who writes to a contact that is missing creates it, too: one after the other
+        await call.hold(email)  # writes to a missing contact create it, so they must not run concurrently
         contact = await crm.find_or_create_contact(email)
     fresh = call.fresh(properties)
     if fresh:

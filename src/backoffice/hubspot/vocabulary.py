@@ -1,4 +1,4 @@
-"""The words that the club and its CRM share: tiers, statuses, providers, and the properties that hold them."""
+"""Values that the club and its CRM share: tiers, statuses, providers, and the properties that hold them."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ PROPERTIES: Mapping[str, Sequence[Property]] = {
 
 
 def tier_value(name: str) -> str:
-    """A tier as HubSpot knows it, however it is written here; raises Permanent for one that nobody knows."""
+    """Return HubSpot's value of a tier, ignoring case and spacing. Raises Permanent for an unknown tier."""
     return _value(TIERS, name, "tier")
 
 
 def status_value(name: str) -> str:
-    """A membership status as HubSpot knows it; raises Permanent for one that nobody knows."""
+    """Return HubSpot's value of a membership status. Raises Permanent for an unknown status."""
     return _value(STATUSES, name, "status")
 
 
 def provider_value(name: str) -> str:
-    """Who bills, as HubSpot knows it; raises Permanent for one that nobody knows."""
+    """Return HubSpot's value of a billing provider. Raises Permanent for an unknown provider."""
     return _value(PROVIDERS, name, "provider")
 
 

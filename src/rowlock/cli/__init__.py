@@ -1,6 +1,6 @@
 """The command line: one file per group of commands; exit code 0 ok, 1 failed, 2 usage.
 
-What a command needs is imported when it runs, so that `rowlock --help` answers at once.
+A command imports what it needs when it runs, so that `rowlock --help` is fast.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rowlock.cli import (
     queues,
     schedules,
     serve,
-    store,
     sync,
     token,
     up,
     worker,
 )
+from rowlock.cli import maintenance as store
 from rowlock.cli.errors import reported
 
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")

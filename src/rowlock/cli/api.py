@@ -1,4 +1,4 @@
-"""The HTTP API as `rowlock serve` runs it, and as a process that `rowlock up` keeps running."""
+"""Runs the HTTP API: in this process for `rowlock serve`, as a child that is restarted for `rowlock up`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-_RESTART_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0)  # the wait before a new process, by deaths in a row
-_STEADY_SECONDS = 30.0  # a process that lived so long begins the row anew
-_STOP_SECONDS = 8.0  # more than it gives to requests that are being answered
+_RESTART_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0)  # the delay before a restart, by consecutive deaths
+_STEADY_SECONDS = 30.0  # a process that lived longer resets the delay
+_STOP_SECONDS = 8.0  # longer than the server's grace period for running requests
 _ORDER_BYTES_MAX = 65_536
 
 
 def serving() -> ModuleType:
-    """What serves HTTP; raises SettingsError where it is not installed."""
+    """Return the module that serves HTTP; raises SettingsError if its dependencies are not installed."""
     from rowlock.errors import SettingsError
 
     try:
-        from rowlock.web import serve
+        from rowlock.http import server as serve
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "rowlock":
             raise
@@ -40,7 +41,7 @@ def serving() -> ModuleType:
 
 @asynccontextmanager
 async def kept_serving(bound: socket.socket, app: Rowlock, name: str) -> AsyncIterator[None]:
-    """Keep one process serving on this socket; whatever becomes of it, nothing here is touched."""
+    """Keep one server process running on this socket; its failures do not affect this process."""
     keeping = asyncio.create_task(_keep(bound, app.settings.database_url, name))
     try:
         yield
@@ -67,18 +68,18 @@ async def _keep(bound: socket.socket, database_url: str, name: str) -> None:
 
 
 async def _run(bound: socket.socket, database_url: str, name: str) -> int:
-    """One process, from its start to its end; when we are cancelled, we end it."""
+    """Run one server process and return its exit code; a cancellation ends the process."""
     descriptor = bound.fileno()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "rowlock", "serve", "--app", name, "--descriptor", str(descriptor)),
         stdin=asyncio.subprocess.PIPE,
         pass_fds=(descriptor,),
-        start_new_session=True,  # the terminal's Ctrl-C is ours: the API goes on while jobs end
+        start_new_session=True,  # Ctrl-C reaches only this process: the API keeps serving while jobs end
     )
     assert process.stdin is not None
     try:
-        # Not as an argument, which everyone on this machine could read.
+        # Not as an argument, which every user of this machine could read.
         process.stdin.write(database_url.encode() + b"\n")
         return await process.wait()
     finally:
@@ -100,29 +101,42 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 # -- the child -------------------------------------------------------------------------------------
 
 
-def ordered_database() -> str:
-    """The database's URL, as the parent tells it on the first line of standard input."""
+def take_order(listening: int) -> tuple[str, int]:
+    """Return the database URL, the first line of standard input, and the descriptor that standard input moves to.
+
+    Closes all other inherited descriptors except the socket `listening`.
+    """
+    from rowlock import control_channel
     from rowlock.errors import SettingsError
 
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as orders:  # unbuffered: the rest is waited for
+    control_channel.end_with_parent(signal.SIGTERM)
+    channel = control_channel.take_standard_input(keep=[listening])
+    with open(channel, "rb", buffering=0, closefd=False) as orders:  # unbuffered: the event loop watches the rest
         url = orders.readline(_ORDER_BYTES_MAX).decode().strip()
     if not url:
         raise SettingsError("--descriptor is for `rowlock up`, which names the database on standard input")
-    return url
+    return url, channel
 
 
-async def serve_until_told(app: Rowlock, bound: socket.socket, *, with_parent: bool) -> None:
-    """Serve until SIGTERM or SIGINT; with a parent, until it is gone, too: its end of standard input closes."""
+async def serve_until_told(app: Rowlock, bound: socket.socket, channel: int | None) -> None:
+    """Serve until SIGTERM or SIGINT or, with a parent, until its end of the control channel closes."""
+    from rowlock.control_channel import Leash
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if with_parent:
-        leash = sys.stdin.fileno()
+    if channel is None:
+        await serving().serve(app, bound, stop)
+        return
+    leash = Leash(partial(loop.call_soon_threadsafe, stop.set), _STOP_SECONDS)
 
-        def let_go() -> None:
-            loop.remove_reader(leash)
-            stop.set()
+    def ended() -> None:
+        loop.remove_reader(channel)
+        leash.cut()
 
-        loop.add_reader(leash, let_go)
-    await serving().serve(app, bound, stop)
+    loop.add_reader(channel, ended)
+    try:
+        await serving().serve(app, bound, stop)
+    finally:
+        leash.release()

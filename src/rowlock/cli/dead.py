@@ -1,4 +1,4 @@
-"""`rowlock dead`: the dead-letter queue, which holds the jobs that failed for good."""
+"""`rowlock dead`: list, retry and discard dead letters, the jobs that failed for good."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
 from rowlock.cli.jobs import Cursor, Limit, show_page
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
     Change = Callable[..., Awaitable[Shape]]
 
@@ -31,7 +31,12 @@ Reason = Annotated[
     typer.Option("--reason", metavar="TEXT", help="Only jobs that failed for this reason, as `--groups` says it."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many jobs match.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Skip the confirmation; `discard` without ids needs it where there is no terminal."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +54,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    desk: Operations,
+    management: Operations,
     out: Output,
     type: options.JobType = None,
     queue: options.Queue = None,
@@ -61,9 +66,9 @@ async def list_(
     if groups:
         if reason is not None or cursor is not None:
             raise UsageError("--groups counts all reasons: leave out --reason and --cursor")
-        _show_groups(await desk.dead_groups(type=type, queue=queue), limit, out)
+        _show_groups(await management.dead_groups(type=type, queue=queue), limit, out)
         return
-    page = await desk.jobs(status="failed", type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
+    page = await management.jobs(status="failed", type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
     show_page(page, out, "no failed jobs")
     if not out.as_json:
         _advise(page["jobs"], out)
@@ -80,7 +85,7 @@ async def list_(
 )
 @asks()
 async def retry(
-    desk: Operations,
+    management: Operations,
     out: Output,
     ids: Ids = None,
     type: options.JobType = None,
@@ -92,7 +97,7 @@ async def retry(
 ) -> int:
     _require_choice(ids, type, queue, reason, all)
     where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
-    done = await _do(desk.retry_dead, where, out, "Queue", "queueing again", dry_run, yes)
+    done = await _do(management.retry_dead, where, out, "Queue", "queueing again", dry_run, yes)
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['retried']:,} jobs are queued again"
     out.tell(done, told)
     if done["conflicts"]:
@@ -105,11 +110,12 @@ async def retry(
         "Remove failed jobs for good, and free the unique keys that they hold.",
         "rowlock dead discard 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
         "rowlock dead discard --type demo.sleep --dry-run",
+        "rowlock dead discard --type demo.sleep --yes    # in a script",
     )
 )
 @asks()
 async def discard(
-    desk: Operations,
+    management: Operations,
     out: Output,
     ids: Ids = None,
     type: options.JobType = None,
@@ -121,14 +127,18 @@ async def discard(
 ) -> int:
     _require_choice(ids, type, queue, reason, all)
     where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
-    done = await _do(desk.discard_dead, where, out, "Remove", "removing", dry_run, yes)
+    if not (ids or dry_run or yes or _on_a_terminal()):
+        raise UsageError(
+            "discard removes jobs for good, and there is no terminal to confirm on: add --yes, or count with --dry-run"
+        )
+    done = await _do(management.discard_dead, where, out, "Remove", "removing", dry_run, yes)
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are removed"
     out.tell(done, told)
     return _code(ids, done["matched"] if dry_run else done["discarded"], out)
 
 
 def _show_groups(found: Shape, limit: int, out: Output) -> None:
-    """Groups as a table, or as {groups, more, lookedAt, complete}."""
+    """Print groups as a table, or in JSON as {groups, more, lookedAt, complete}."""
     from rowlock.cli.output import ago
 
     shown = found["groups"][:limit]
@@ -147,7 +157,7 @@ def _show_groups(found: Shape, limit: int, out: Output) -> None:
 
 
 def _advise(jobs: list[Shape], out: Output) -> None:
-    """What to do about several of them at once, each thing said once."""
+    """Print the jobs' guidance, each step once, without steps that name a single job."""
     said = dict.fromkeys(step for job in jobs for step in job["guidance"] if job["id"] not in step)
     for step in said:
         out.note(step)
@@ -166,14 +176,18 @@ def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, 
 async def _do(
     change: Change, where: dict[str, Any], out: Output, verb: str, label: str, dry_run: bool, yes: bool
 ) -> Shape:
-    """What became of all the jobs that match, once a person at a terminal has agreed."""
+    """Change all matching jobs, after a confirmation on a terminal, and return the totals; `dry_run` only counts."""
     total = await _sum(change, where, dry_run=True)
     if dry_run:
         return total
-    if total["matched"] and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+    if total["matched"] and not yes and _on_a_terminal():
         typer.confirm(f"{verb} {total['matched']:,} failed jobs?", abort=True, err=True)
     with out.progress(label, total["matched"]) as advance:
         return await _sum(change, where, lambda page: advance(page["matched"]))
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def _sum(
@@ -190,7 +204,7 @@ async def _sum(
 
 
 async def _pages(change: Change, where: dict[str, Any], dry_run: bool) -> AsyncIterator[Shape]:
-    """Some jobs at a time, however many match; what a page leaves behind is not met again."""
+    """Work page by page and yield the results; the cursor skips jobs that an earlier page left unchanged."""
     ids = where["ids"]
     for some in [ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH)] if ids else [None]:
         cursor: str | None = None
@@ -203,7 +217,7 @@ async def _pages(change: Change, where: dict[str, Any], dry_run: bool) -> AsyncI
 
 
 def _code(ids: list[str] | None, done: int, out: Output) -> int:
-    """Jobs named one by one and not found among the failed are a failure; a filter that matches none is not."""
+    """Return 1 if some of the given ids did not match or change, otherwise 0; a filter may match nothing."""
     missing = len(set(ids or ())) - done
     if missing > 0:
         out.error(f"{missing:,} of the ids given were not among the failed jobs, or stay there")

@@ -1,4 +1,4 @@
-"""`rowlock doctor`: what bites people, found before it bites."""
+"""`rowlock doctor`: checks settings, application and database for common problems."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rowlock.cli import options
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.storage.records import Finding
+
+_ALIAS_ADVICE = "start workers that have a handler, or give a renamed type its old name with app.alias(old, new)"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +34,7 @@ def doctor(
     from rowlock.cli.output import Output
 
     out = Output(json)
-    findings = asyncio.run(_examine(app, database))
+    findings = asyncio.run(_diagnose(app, database))
     bad = any(finding.severity.value == "error" for finding in findings)
     if json:
         shown = [
@@ -45,10 +47,10 @@ def doctor(
     return 1 if bad else 0
 
 
-async def _examine(name: str, database: str | None) -> list[Finding]:
-    """Every check that can be made; one that fails does not stop the others."""
+async def _diagnose(name: str, database: str | None) -> list[Finding]:
+    """Run every check; bad settings end the run, other failures do not stop the rest."""
     from rowlock.app import Rowlock
-    from rowlock.cli.session import import_app
+    from rowlock.cli.application import import_app
     from rowlock.errors import RowlockError, SettingsError
     from rowlock.settings import load
     from rowlock.storage.records import Finding, Severity
@@ -66,12 +68,13 @@ async def _examine(name: str, database: str | None) -> list[Finding]:
         findings.append(Finding("application", Severity.ERROR, str(error), "see --app and ROWLOCK_APP"))
         app = Rowlock(settings=settings)
     findings += _settings(app)
+    findings += _imports(app)
     findings += _sync(app)
     try:
         async with app:
-            findings += await app.store.examine()
-            state = await app.store.schema()
-            if state.current == state.wanted:
+            findings += await app.store.diagnose()
+            findings += await _without_transactions(app)
+            if (await app.store.schema()).usable:
                 findings += await _work(app, name)
                 findings += await _troubles(app)
     except RowlockError as error:
@@ -94,8 +97,41 @@ def _settings(app: Rowlock) -> list[Finding]:
     ]
 
 
+def _imports(app: Rowlock) -> list[Finding]:
+    """Check that ROWLOCK_IMPORT_STORE is a writable folder."""
+    from rowlock.storage import blobs
+    from rowlock.storage.records import Finding, Severity
+
+    reason = blobs.unusable_reason(app.settings.import_store) if app.importers else None
+    if reason is None:
+        return []
+    advice = "set ROWLOCK_IMPORT_STORE to a folder that the API and all workers share and may write in"
+    return [Finding("imports", Severity.ERROR, reason, advice)]
+
+
+async def _without_transactions(app: Rowlock) -> list[Finding]:
+    """Check whether importers need transactions that the store does not have."""
+    from rowlock.storage.records import Finding, Severity
+
+    reason = await app.store.lacks_transactions() if app.importers else None
+    if reason is None:
+        return []
+    from rowlock.imports.importer import Policy
+
+    return [
+        Finding(
+            "imports",
+            Severity.ERROR,
+            f"importer {name!r} loads all rows or none, which needs transactions: its uploads are refused",
+            f"{reason}; or declare it with policy='partial'",
+        )
+        for name, declared in sorted(app.importers.items())
+        if declared.policy is Policy.ALL_OR_NOTHING
+    ]
+
+
 def _sync(app: Rowlock) -> list[Finding]:
-    """Are integrations enabled, or which setting enables them?"""
+    """Report which integrations are enabled, and which setting enables the others."""
     from rowlock.storage.records import Finding, Severity
 
     findings = []
@@ -110,8 +146,8 @@ def _sync(app: Rowlock) -> list[Finding]:
 
 
 async def _troubles(app: Rowlock) -> list[Finding]:
-    """Do calls rest, or have jobs died?"""
-    from rowlock.shapes import iso
+    """Check integrations for paused calls and dead letters."""
+    from rowlock.management.schemas import iso
     from rowlock.storage.records import Finding, Severity
 
     findings = []
@@ -130,16 +166,20 @@ async def _troubles(app: Rowlock) -> list[Finding]:
 
 
 async def _work(app: Rowlock, name: str) -> list[Finding]:
-    """Is there work that nobody will do?"""
-    from rowlock.desk import Desk
+    """Check for jobs that no worker will run."""
+    from rowlock.management import ManagementService
+    from rowlock.management.queues import unserved_warning
     from rowlock.storage.records import Finding, Severity
 
     if not len(app.registry):
         return []
-    found = await Desk(app).health()
+    found = await ManagementService(app).health()
     declared = {*app.engine.queues(), *(queue for hub in app.integrations.values() for queue in hub.queues)}
+    unserved = unserved_warning(found["unservedTypes"])
     findings = [
-        Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")
+        Finding("job types", Severity.WARNING, warning, _ALIAS_ADVICE)
+        if warning == unserved
+        else Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")
         for warning in found["warnings"]
     ]
     for queue in found["queues"]:

@@ -1,4 +1,4 @@
-"""`rowlock enqueue`: one job, from the command line."""
+"""`rowlock enqueue`: enqueue one job from the command line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
-from rowlock.cli.moments import moment_of
+from rowlock.cli.management import asks
+from rowlock.cli.times import moment_of
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.jobs.policy import Unique
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
-_READ_BYTES_MAX = 64 * 1_048_576  # the most that any payload may have; how much this one may, the desk knows
+_READ_BYTES_MAX = 64 * 1_048_576  # the most that any payload may have; the management service checks the actual limit
 
 
 class OnConflict(StrEnum):
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 @asks(create=True)
 async def enqueue(
-    desk: Operations,
+    management: Operations,
     out: Output,
     type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as the application names it.")],
     payload: Annotated[
@@ -59,7 +59,8 @@ async def enqueue(
         typer.Option(
             metavar="POLICY",
             help="forever, while_active or window:SECONDS: refuse the job where one with the same type and payload "
-            "exists, ever, while that one waits or runs, or so long after it was enqueued.",
+            "exists, ever, while that one waits or runs, or within SECONDS of its enqueue; none: never refuse it. "
+            "Default: what the type declares, then QUEUE_UNIQUE.",
         ),
     ] = None,
     unique_key: Annotated[
@@ -74,7 +75,7 @@ async def enqueue(
     ] = False,
     wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
 ) -> int:
-    job = await desk.enqueue(
+    job = await management.enqueue(
         type,
         payload_of(payload),
         queue=queue,
@@ -86,19 +87,19 @@ async def enqueue(
         unique=_unique(unique, unique_key, on_conflict),
     )
     if wait:
-        job = await over(desk, job, wait_seconds, out) | {"created": job["created"]}
+        job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
     verb = "" if job["created"] else "existed already: "
     out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
     return 0 if not wait or job["status"] == "succeeded" else 1
 
 
 def payload_of(given: str) -> Any:
-    """What `--payload` gives: JSON, a file of it, or standard input."""
+    """Parse `--payload`: JSON, @FILE for a file of it, or - for standard input."""
     from rowlock.errors import BadPayload, PayloadTooLarge
     from rowlock.jobs.payload import loads
 
     try:
-        # One byte too many is enough to be refused for its size.
+        # One byte more than the limit is enough to detect the size.
         if given == "-":
             text = sys.stdin.buffer.read(_READ_BYTES_MAX + 1)
         elif given.startswith("@"):
@@ -117,31 +118,25 @@ def payload_of(given: str) -> Any:
 
 
 def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Unique | None:
+    from rowlock.errors import SettingsError
     from rowlock.jobs.policy import Unique
 
     if policy is None and key is None:
         return None
-    name, _, seconds = (policy or "forever").partition(":")
-    chosen: dict[str, Any] = {"on_conflict": on_conflict.value, "key": key}
-    if name == "window" and seconds:
-        try:
-            return Unique.window(float(seconds), **chosen)
-        except ValueError:
-            raise UsageError(f"--unique {policy}: {seconds!r} is not a number of seconds") from None
-    if name == "forever" and not seconds:
-        return Unique.forever(**chosen)
-    if name == "while_active" and not seconds:
-        return Unique.while_active(**chosen)
-    raise UsageError(f"--unique {policy}: must be forever, while_active or window:SECONDS")
+    try:
+        return Unique.parse(policy or "forever", on_conflict=on_conflict.value, key=key)
+    except SettingsError as error:
+        raise UsageError(f"--unique {error}") from None
 
 
-async def over(desk: Operations, job: Shape, seconds: float, out: Output) -> Shape:
-    """The job when it is over, with a progress line meanwhile."""
-    from rowlock import operations
+async def over(management: Operations, job: Shape, seconds: float, out: Output) -> Shape:
+    """Wait `seconds` at most until the job is over, with a progress line; returns its last state."""
+    from rowlock.cli.unserved import watching_workers
+    from rowlock.management import operations
     from rowlock.storage.records import Status
 
     if Status(job["status"]).final:
-        return job  # one that ran at once, in resilient mode, is not recorded
+        return job  # it ran at once in resilient mode, and is not recorded
     shown = 0
     with out.progress(f"{job['type']} {job['id']}", 100) as advance:
 
@@ -152,7 +147,11 @@ async def over(desk: Operations, job: Shape, seconds: float, out: Output) -> Sha
                 advance(percent - shown)
                 shown = percent
 
-        job = await operations.wait(desk, job["id"], seconds, seen)
+        async def queue() -> str:
+            return str(job["queue"])
+
+        async with watching_workers(management, queue, out):
+            job = await operations.wait(management, job["id"], seconds, seen)
     if not Status(job["status"]).final:
         out.note(f"job {job['id']} is {job['status']} after {seconds:g} s; is a worker running?")
     return job

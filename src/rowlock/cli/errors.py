@@ -1,4 +1,4 @@
-"""From an exception to one line for people, an object for programs, and an exit code."""
+"""Turns an exception into one line for people, a JSON object for programs, and an exit code."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _WRONG_BY_ITSELF = (
     *(BadCursor, BadPayload, IntegrationNotFound, OperationNotFound, ScheduleNotFound, SettingsError),
     *(UnknownImportType, UnknownJobType),
 )
-"""Errors of the command as it was given: it would fail on any day."""
+"""Usage errors: the same command would always fail."""
 _WRONG_TO_A_SERVER = ("malformed_body", "validation_failed")
 
 
 class UsageError(RowlockError):
-    """The command was given what it cannot take."""
+    """The command's arguments are not valid."""
 
     code = "usage"
 
 
 def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run a command; whatever it raises ends as a message and an exit code, never as a stack trace."""
+    """Run a command and return its exit code; errors become messages, or stack traces with ROWLOCK_DEBUG set."""
     as_json = "--json" in arguments
     debug = bool(os.environ.get("ROWLOCK_DEBUG"))
     try:
@@ -60,10 +60,10 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
         _say("aborted", "aborted; nothing was changed", as_json)
         return FAILED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more may reach it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: discard further output
         return FAILED
     except Exception as error:
-        # The exceptions of the argument parser, by what they can do: typer brings its own copy of click, or not.
+        # Exceptions of the argument parser, recognised by their attributes: typer may bring its own copy of click.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
             return _usage(error, as_json)
         if debug:
@@ -74,7 +74,7 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
 
 @cache
 def _built(app: typer.Typer) -> Any:
-    """The parser of all commands, which takes as long to build as a command to run."""
+    """Return the parser of all commands; cached, because building it takes as long as running a command."""
     return typer.main.get_command(app)
 
 
@@ -97,7 +97,7 @@ def _wrong_by_itself(error: RowlockError) -> bool:
 
 def _details(error: RowlockError) -> dict[str, Any]:
     if isinstance(error, DuplicateJob):
-        return {"existingJobId": error.existing_job_id}
+        return {"existingJobId": error.existing_job_id, "existingRemoved": error.removed}
     if isinstance(error, DuplicateImport):
         return {"existingImportId": error.existing_import_id}
     if isinstance(error, FileRefused):

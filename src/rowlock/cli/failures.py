@@ -1,4 +1,4 @@
-"""`rowlock failures`: every failed attempt, with its reason and where it happened."""
+"""`rowlock failures`: list and show failed attempts with their reasons and stacks, and retry their jobs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.jobs import Cursor
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="Failed attempts: what went wrong, when, and how often.")
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    desk: Operations,
+    management: Operations,
     out: Output,
     name: Annotated[str | None, typer.Option("--name", metavar="TYPE", help="Only of jobs of this type.")] = None,
     company: Annotated[str | None, typer.Option("--company", metavar="ID", help="Only of this company.")] = None,
@@ -46,7 +46,7 @@ async def list_(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
-    page = await desk.failures(
+    page = await management.failures(
         company_id=company,
         job_name=name,
         job_id=job,
@@ -59,10 +59,18 @@ async def list_(
         out.json(page)
         return
     rows = [
-        (f["id"], f["jobName"], f"{f['attempts']}/{f['maxAttempts']}", _state(f), f["firstFailedAt"], f["failedReason"])
+        (
+            f["id"],
+            f["jobName"],
+            f"{f['attempts']}/{f['maxAttempts']}",
+            _state(f),
+            f["firstFailedAt"],
+            f["occurrences"],
+            f["failedReason"],
+        )
         for f in page["failures"]
     ]
-    out.table(("id", "job", "attempt", "state", "failed at", "reason"), rows, "no failures match")
+    out.table(("id", "job", "attempt", "state", "failed at", "times", "reason"), rows, "no failures match")
     if page["nextCursor"] is not None:
         out.note(f"there are more: --cursor {page['nextCursor']}")
 
@@ -74,8 +82,8 @@ async def list_(
     )
 )
 @asks()
-async def show(desk: Operations, out: Output, id: FailureId) -> None:
-    failure = await desk.failure(id)
+async def show(management: Operations, out: Output, id: FailureId) -> None:
+    failure = await management.failure(id)
     if out.as_json:
         out.json(failure)
         return
@@ -92,8 +100,8 @@ async def show(desk: Operations, out: Output, id: FailureId) -> None:
     )
 )
 @asks()
-async def retry(desk: Operations, out: Output, id: FailureId) -> None:
-    done = await desk.retry_failure(id)
+async def retry(management: Operations, out: Output, id: FailureId) -> None:
+    done = await management.retry_failure(id)
     out.tell(done, f"job {done['jobId']} is queued again")
 
 

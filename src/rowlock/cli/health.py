@@ -1,4 +1,4 @@
-"""`rowlock health`: is the store there, is work being done?"""
+"""`rowlock health`: the state of the database, jobs, queues and workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
+from rowlock.cli.management import asks
 from rowlock.cli.queues import queue_table
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
 
 
 @asks()
-async def health(desk: Operations, out: Output) -> None:
-    found = await desk.health()
+async def health(management: Operations, out: Output) -> None:
+    found = await management.health()
     out.json(found) if out.as_json else _show(found, out)
 
 

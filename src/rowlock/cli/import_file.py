@@ -1,4 +1,4 @@
-"""`rowlock import`: a file into its table, here or through a server."""
+"""`rowlock import`: import a file into its table, locally or through a server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 @asks(create=True)
 async def import_(
-    desk: Operations,
+    management: Operations,
     out: Output,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .csv.gz or .xlsx file.")],
     type: Annotated[
@@ -57,7 +57,7 @@ async def import_(
 ) -> int:
     path, size = _found(file)
     with out.progress(f"sending {path.name}", size) as advance:
-        found = await desk.import_file(
+        found = await management.import_file(
             path,
             type=type,
             sheet=sheet,
@@ -70,7 +70,7 @@ async def import_(
     if not wait:
         out.tell(found, f"{found['id']}  {found['fileName']} as {found['type']}, {found['status']}")
         return 0
-    found = await _over(desk, found, wait_seconds, out)
+    found = await _over(management, found, wait_seconds, out)
     show_import(found, out)
     return 0 if found["status"] == "SUCCEEDED" else 1
 
@@ -82,23 +82,34 @@ def _found(file: str) -> tuple[Path, int]:
     return path, path.stat().st_size
 
 
-async def _over(desk: Operations, found: Shape, seconds: float, out: Output) -> Shape:
-    """The import when it is over, with a progress line meanwhile."""
-    from rowlock import operations
-    from rowlock.storage.imports import ImportStatus
+async def _over(management: Operations, found: Shape, seconds: float, out: Output) -> Shape:
+    """Wait `seconds` at most until the import is over, with a progress line; returns its last state."""
+    from rowlock.cli.unserved import watching_workers
+    from rowlock.management import operations
+    from rowlock.storage.imports import ATTEMPT_FAILED, ImportStatus
 
-    shown = 0
+    shown, said = 0, ""
+
+    async def queue() -> str:
+        return str((await management.job(found["id"]))["queue"])
+
     with out.progress(f"importing {found['fileName']}", 100) as advance:
 
         def seen(look: Shape) -> None:
-            nonlocal shown
+            nonlocal shown, said
             if look["progress"] > shown:
                 advance(look["progress"] - shown)
                 shown = look["progress"]
+            message = look["message"] or ""
+            if message != said and message.startswith(ATTEMPT_FAILED):
+                out.note(message)
+                said = message
 
-        found = await operations.wait_import(desk, found["id"], seconds, seen)
+        async with watching_workers(management, queue, out):
+            found = await operations.wait_import(management, found["id"], seconds, seen)
     if not ImportStatus(found["status"]).final:
-        out.note(f"import {found['id']} is {found['status']} after {seconds:g} s; is a worker running?")
+        why = found["message"] if said else "is a worker running?"
+        out.note(f"import {found['id']} is {found['status']} after {seconds:g} s; {why}")
     return found
 
 
@@ -107,7 +118,7 @@ _CHANGES_SHOWN = 5
 
 
 def show_import(found: Shape, out: Output) -> None:
-    """One import: its record as JSON, or what became of its rows and its first errors."""
+    """Print one import: its record as JSON, or its row counts and first errors."""
     if out.as_json:
         out.json(found)
         return
@@ -122,7 +133,7 @@ def show_import(found: Shape, out: Output) -> None:
         out.line("")
         out.table(("rows", *counts[1:]), [[f"{summary[name]:,}" for name in counts]], "")
     if found["dryRun"] and found["resultJson"]:
-        _show_rehearsal(found["resultJson"], out)
+        _show_dry_run(found["resultJson"], out)
     meta = found["metaJson"]
     if unknown := meta.get("unknownColumns"):
         out.line(f"columns that are not imported: {', '.join(unknown)}")
@@ -139,8 +150,8 @@ def show_import(found: Shape, out: Output) -> None:
         out.note(f"{summary['errorCount']:,} errors in all: rowlock imports errors {found['id']} --csv errors.csv")
 
 
-def _show_rehearsal(result: Shape, out: Output) -> None:
-    """What a dry run found out: which columns would change, and some rows before and after."""
+def _show_dry_run(result: Shape, out: Output) -> None:
+    """Print the result of a dry run: which columns would change, and some rows before and after."""
     if result.get("wouldDelete"):
         out.line(f"would first remove the {result['wouldDelete']:,} rows that are there")
     for column, times in (result.get("changed") or {}).items():

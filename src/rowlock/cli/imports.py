@@ -1,4 +1,4 @@
-"""`rowlock imports`: look at imports, get their errors, resume or cancel one."""
+"""`rowlock imports`: list and show imports, get their errors, resume or cancel one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.errors import UsageError
 from rowlock.cli.import_file import show_errors, show_import
 from rowlock.cli.jobs import Cursor
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="Look at imports, get their errors, resume or cancel one.")
 
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    desk: Operations,
+    management: Operations,
     out: Output,
     status: Annotated[
         ImportStatus | None, typer.Option(case_sensitive=False, help="Only imports in this state.")
@@ -59,7 +59,7 @@ async def list_(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many imports.")] = 50,
     cursor: Cursor = None,
 ) -> None:
-    page = await desk.import_jobs(type=type, status=status, company_id=company, limit=limit, cursor=cursor)
+    page = await management.import_jobs(type=type, status=status, company_id=company, limit=limit, cursor=cursor)
     if out.as_json:
         out.json(page)
         return
@@ -75,8 +75,8 @@ async def list_(
     )
 )
 @asks()
-async def show(desk: Operations, out: Output, id: ImportId) -> None:
-    show_import(await desk.import_job(id), out)
+async def show(management: Operations, out: Output, id: ImportId) -> None:
+    show_import(await management.import_job(id), out)
 
 
 @commands.command(
@@ -90,7 +90,7 @@ async def show(desk: Operations, out: Output, id: ImportId) -> None:
 )
 @asks()
 async def errors(
-    desk: Operations,
+    management: Operations,
     out: Output,
     id: ImportId,
     csv: Annotated[
@@ -101,9 +101,9 @@ async def errors(
     after_row: Annotated[int, typer.Option(min=0, metavar="ROW", help="Go on after this row.")] = 0,
 ) -> None:
     if csv is not None:
-        await _write(desk, out, id, csv)
+        await _write(management, out, id, csv)
         return
-    page = await desk.import_errors(id, after_row=after_row, limit=limit)
+    page = await management.import_errors(id, after_row=after_row, limit=limit)
     if out.as_json:
         out.json(page)
         return
@@ -119,8 +119,8 @@ async def errors(
     )
 )
 @asks()
-async def resume(desk: Operations, out: Output, id: ImportId) -> None:
-    found = await desk.resume_import(id)
+async def resume(management: Operations, out: Output, id: ImportId) -> None:
+    found = await management.resume_import(id)
     out.tell(found, f"{found['id']}  {found['fileName']} goes on, {found['status']}")
 
 
@@ -130,15 +130,15 @@ async def resume(desk: Operations, out: Output, id: ImportId) -> None:
     )
 )
 @asks()
-async def cancel(desk: Operations, out: Output, id: ImportId) -> None:
-    found = await desk.cancel_import(id)
+async def cancel(management: Operations, out: Output, id: ImportId) -> None:
+    found = await management.cancel_import(id)
     out.tell(found, f"{found['id']}  {found['fileName']} is {found['status']}")
 
 
-async def _write(desk: Operations, out: Output, import_id: str, file: str) -> None:
+async def _write(management: Operations, out: Output, import_id: str, file: str) -> None:
     size = 0
-    parts = desk.import_errors_csv(import_id)
-    first = await anext(parts)  # whether there is such an import shows before a file is made
+    parts = management.import_errors_csv(import_id)
+    first = await anext(parts)  # raises ImportNotFound before a file is created
     try:
         with _opened(file) as written:
             size += written.write(first)

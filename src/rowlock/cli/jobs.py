@@ -1,4 +1,4 @@
-"""`rowlock jobs`: look at jobs, cancel one, run one now or again."""
+"""`rowlock jobs`: list and show jobs, and retry, cancel or run one now."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
-from rowlock.cli.moments import Since, Until, past_of
+from rowlock.cli.management import asks
+from rowlock.cli.times import Since, Until, past_of
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel one, run one now or again.")
 
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    desk: Operations,
+    management: Operations,
     out: Output,
     status: Annotated[JobStatus | None, typer.Option(help="Only jobs in this state.")] = None,
     type: options.JobType = None,
@@ -58,7 +58,7 @@ async def list_(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
-    page = await desk.jobs(
+    page = await management.jobs(
         status=status,
         type=type,
         queue=queue,
@@ -79,12 +79,12 @@ async def list_(
 )
 @asks()
 async def show(
-    desk: Operations,
+    management: Operations,
     out: Output,
     id: JobId,
     raw: Annotated[bool, typer.Option("--raw", help="Show everything, secrets too.")] = False,
 ) -> None:
-    show_job(await desk.job(id, raw=raw), out)
+    show_job(await management.job(id, raw=raw), out)
 
 
 @commands.command(
@@ -94,8 +94,8 @@ async def show(
     )
 )
 @asks()
-async def retry(desk: Operations, out: Output, id: JobId) -> None:
-    job = await desk.retry(id)
+async def retry(management: Operations, out: Output, id: JobId) -> None:
+    job = await management.retry(id)
     out.tell(job, f"{job['id']}  {job['type']} is queued again on {job['queue']}")
 
 
@@ -106,8 +106,8 @@ async def retry(desk: Operations, out: Output, id: JobId) -> None:
     )
 )
 @asks()
-async def cancel(desk: Operations, out: Output, id: JobId) -> None:
-    job = await desk.cancel(id)
+async def cancel(management: Operations, out: Output, id: JobId) -> None:
+    job = await management.cancel(id)
     told = "is cancelled" if job["status"] == "cancelled" else "runs; its handler is told to stop"
     out.tell(job, f"{job['id']}  {job['type']} {told}")
 
@@ -120,8 +120,8 @@ async def cancel(desk: Operations, out: Output, id: JobId) -> None:
     ),
 )
 @asks()
-async def run_now(desk: Operations, out: Output, id: JobId) -> None:
-    job = await desk.run_now(id)
+async def run_now(management: Operations, out: Output, id: JobId) -> None:
+    job = await management.run_now(id)
     out.tell(job, f"{job['id']}  {job['type']} is ready on {job['queue']}")
 
 
@@ -133,8 +133,8 @@ async def run_now(desk: Operations, out: Output, id: JobId) -> None:
     )
 )
 @asks()
-async def timeline(desk: Operations, out: Output, id: JobId) -> None:
-    told = await desk.timeline(id)
+async def timeline(management: Operations, out: Output, id: JobId) -> None:
+    told = await management.timeline(id)
     if out.as_json:
         out.json(told)
         return
@@ -145,7 +145,7 @@ async def timeline(desk: Operations, out: Output, id: JobId) -> None:
 
 
 def show_job(job: Shape, out: Output) -> None:
-    """One job: its record as JSON, or a line per field that has a value."""
+    """Print one job: its record as JSON, or a line per field that has a value."""
     import orjson
 
     if out.as_json:
@@ -162,7 +162,7 @@ def show_job(job: Shape, out: Output) -> None:
 
 
 def show_page(page: Shape, out: Output, empty: str = "no jobs match") -> None:
-    """Jobs as a table, or as {jobs, nextCursor}."""
+    """Print jobs as a table, or in JSON as {jobs, nextCursor}."""
     if out.as_json:
         out.json(page)
         return

@@ -1,4 +1,4 @@
-"""`rowlock metrics`: the numbers of the whole fleet in Prometheus's text format."""
+"""`rowlock metrics`: the metrics of all workers in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 
 def register(app: typer.Typer) -> None:
@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
 
 
 @asks()
-async def metrics(desk: Operations, out: Output) -> None:
-    text = (await desk.metrics()).decode()
+async def metrics(management: Operations, out: Output) -> None:
+    text = (await management.metrics()).decode()
     if out.as_json:
         out.json({"measures": _measures(text)})
         return
@@ -36,7 +36,7 @@ async def metrics(desk: Operations, out: Output) -> None:
 
 
 def _measures(text: str) -> list[Shape]:
-    """The same numbers one by one."""
+    """Parse the text into a list of samples."""
     from rowlock.errors import SettingsError
 
     try:

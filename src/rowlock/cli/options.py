@@ -59,5 +59,5 @@ Port = Annotated[
 
 
 def examples(text: str, *lines: str) -> str:
-    """A help text that ends in examples, one per line."""
+    """Return a help text that ends in examples, one per line."""
     return "\n".join([text.strip(), "", "\b", "Examples:", *(f"  {line}" for line in lines)])

@@ -1,4 +1,4 @@
-"""What commands print: tables and a progress line for people, JSON for programs, notes on standard error."""
+"""Output of commands: tables and a progress line for people, JSON for programs, notes on standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 
-_PIPE_COLUMNS = 1_000  # into a pipe nothing is wrapped: one job, one line
+_PIPE_COLUMNS = 1_000  # nothing is wrapped in a pipe: one job, one line
 _CELL_MAX = 200
 _COLOURS = {
     "queued": "cyan",
@@ -34,40 +34,40 @@ _COLOURS = {
 
 
 class Output:
-    """Where one command prints, in the form that its caller asked for."""
+    """The output of one command, as text or as JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
     def json(self, value: Any) -> None:
-        """One JSON value: indented on a terminal, else on one line."""
+        """Print one JSON value: indented on a terminal, otherwise on one line."""
         import orjson
 
         option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
         sys.stdout.write(orjson.dumps(value, option=option).decode() + "\n")
 
     def tell(self, value: Any, text: str) -> None:
-        """A JSON value for programs, a line for people."""
+        """Print a JSON value for programs, or a line for people."""
         self.json(value) if self.as_json else self.line(text)
 
     def line(self, text: str) -> None:
-        """One line for people; data of users is made harmless to terminals."""
+        """Print one line; control characters become spaces, so that user data cannot harm a terminal."""
         sys.stdout.write(printable(text) + "\n")
 
     def flush(self) -> None:
-        """Let what was printed be read while the command goes on."""
+        """Flush the output, so that it can be read while the command runs."""
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """What a person should know beside the answer."""
+        """Print a note to standard error."""
         sys.stderr.write(f"note: {printable(text)}\n")
 
     def error(self, text: str) -> None:
-        """What went wrong with a part of the work, where the answer tells the rest."""
+        """Print an error in a part of the work to standard error; the answer covers the rest."""
         sys.stderr.write(f"error: {printable(text)}\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-        """A table; words of state are coloured."""
+        """Print a table with coloured status words, or `empty` if it has no rows."""
         if not rows:
             self.line(empty)
             return
@@ -84,7 +84,7 @@ class Output:
         console(sys.stdout).print(table)
 
     def fields(self, values: Mapping[str, object]) -> None:
-        """Names and values of one thing, those without a value left out."""
+        """Print names and values, one per line, without those that are None."""
         shown = {name: value for name, value in values.items() if value is not None}
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
@@ -92,7 +92,7 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Advance]:
-        """A progress line on a terminal; nothing elsewhere. Call what it gives with how many more are done."""
+        """Show a progress line, only on a terminal; yields a function to call with the number of newly done units."""
         if self.as_json or not sys.stderr.isatty():
             yield lambda _: None
             return
@@ -111,7 +111,7 @@ def console(stream: Any) -> Console:
 
 
 def printable(text: str, at_most: int | None = None) -> str:
-    """Text that moves no cursor and breaks no table: control characters become spaces."""
+    """Return text that moves no cursor and breaks no table: control characters become spaces."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     if at_most is not None and len(clean) > at_most:
         return clean[: at_most - 1] + "…"
@@ -119,7 +119,7 @@ def printable(text: str, at_most: int | None = None) -> str:
 
 
 def ago(moment: str) -> str:
-    """How long ago, or in how long, in one unit."""
+    """Return a time relative to now, in one unit: 5 min ago, in 3 h."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
     words = duration(abs(seconds))
     return f"{words} ago" if seconds >= 0 else f"in {words}"

@@ -1,4 +1,4 @@
-"""`rowlock queues`: how full they are; pause and resume."""
+"""`rowlock queues`: list, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="See how full the queues are; pause and resume them.")
 
@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
     ),
 )
 @asks()
-async def list_(desk: Operations, out: Output) -> None:
-    found = await desk.queues()
+async def list_(management: Operations, out: Output) -> None:
+    found = await management.queues()
     out.json(found) if out.as_json else queue_table(found["queues"], out)
 
 
@@ -44,28 +44,28 @@ async def list_(desk: Operations, out: Output) -> None:
     )
 )
 @asks()
-async def pause(desk: Operations, out: Output, name: Name) -> None:
-    await _switch(desk, out, name, paused=True)
+async def pause(management: Operations, out: Output, name: Name) -> None:
+    await _switch(management, out, name, paused=True)
 
 
 @commands.command(
     help=options.examples("Let a paused queue be worked on again.", "rowlock queues resume imports"),
 )
 @asks()
-async def resume(desk: Operations, out: Output, name: Name) -> None:
-    await _switch(desk, out, name, paused=False)
+async def resume(management: Operations, out: Output, name: Name) -> None:
+    await _switch(management, out, name, paused=False)
 
 
-async def _switch(desk: Operations, out: Output, name: str, *, paused: bool) -> None:
-    done = await desk.switch(name, paused=paused)
+async def _switch(management: Operations, out: Output, name: str, *, paused: bool) -> None:
+    done = await management.switch(name, paused=paused)
     if not done["known"]:
-        known = [queue["name"] for queue in (await desk.queues())["queues"] if queue["name"] != name]
+        known = [queue["name"] for queue in (await management.queues())["queues"] if queue["name"] != name]
         out.note(f"no handler is on queue {name!r} and no job waits there; known: {', '.join(known)}")
     out.tell(done, f"{name} is paused" if paused else f"{name} is open")
 
 
 def queue_table(queues: list[Shape], out: Output) -> None:
-    """Queues as people read them."""
+    """Print queues as a table."""
     from rowlock.cli.output import duration
 
     rows = [

@@ -1,4 +1,4 @@
-"""`rowlock schedules`: what runs when, how its runs went; pause, resume, run now."""
+"""`rowlock schedules`: list schedules and their runs; pause, resume, run now."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
+    from rowlock.management.operations import Operations
 
 commands = typer.Typer(no_args_is_help=True, help="Schedules and their runs; pause, resume, run now.")
 
@@ -27,8 +27,8 @@ def register(app: typer.Typer) -> None:
     help=options.examples("List schedules with their next tick and last run.", "rowlock schedules list"),
 )
 @asks()
-async def list_(desk: Operations, out: Output) -> None:
-    found = await desk.schedules()
+async def list_(management: Operations, out: Output) -> None:
+    found = await management.schedules()
     if out.as_json:
         out.json(found)
         return
@@ -54,12 +54,12 @@ async def list_(desk: Operations, out: Output) -> None:
 )
 @asks()
 async def runs(
-    desk: Operations,
+    management: Operations,
     out: Output,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this schedule.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many runs.")] = 50,
 ) -> None:
-    found = await desk.runs(name, limit=limit)
+    found = await management.runs(name, limit=limit)
     if out.as_json:
         out.json(found)
         return
@@ -72,8 +72,8 @@ async def runs(
     help=options.examples("Let no tick of a schedule fire, on any machine.", "rowlock schedules pause nightly"),
 )
 @asks()
-async def pause(desk: Operations, out: Output, name: Name) -> None:
-    out.tell(await desk.pause_schedule(name), f"{name} is paused")
+async def pause(management: Operations, out: Output, name: Name) -> None:
+    out.tell(await management.pause_schedule(name), f"{name} is paused")
 
 
 @commands.command(
@@ -83,8 +83,8 @@ async def pause(desk: Operations, out: Output, name: Name) -> None:
     ),
 )
 @asks()
-async def resume(desk: Operations, out: Output, name: Name) -> None:
-    done = await desk.resume_schedule(name)
+async def resume(management: Operations, out: Output, name: Name) -> None:
+    done = await management.resume_schedule(name)
     out.tell(done, f"{name} goes on at {done['nextAt']}")
 
 
@@ -92,6 +92,6 @@ async def resume(desk: Operations, out: Output, name: Name) -> None:
     help=options.examples("Run the job of a schedule now, out of turn.", "rowlock schedules run nightly"),
 )
 @asks()
-async def run(desk: Operations, out: Output, name: Name) -> None:
-    done = await desk.run_schedule(name)
+async def run(management: Operations, out: Output, name: Name) -> None:
+    done = await management.run_schedule(name)
     out.tell(done, f"job {done['jobId']} is queued")

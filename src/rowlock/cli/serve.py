@@ -40,10 +40,13 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, and log in JSON lines.")] = False,
 ) -> int:
     from rowlock.cli import api
+    from rowlock.cli.application import logging_app, ready, run
     from rowlock.cli.output import Output
-    from rowlock.cli.session import logging_app, ready, run
 
-    application = logging_app(app, api.ordered_database() if descriptor is not None else database, json)
+    channel = None
+    if descriptor is not None:
+        database, channel = api.take_order(descriptor)
+    application = logging_app(app, database, json)
     web, settings = api.serving(), application.settings
     if descriptor is not None:
         bound = socket.socket(fileno=descriptor)
@@ -58,8 +61,8 @@ def serve(
                 out.tell({"url": url, "pid": os.getpid()}, f"serving {url}, until Ctrl-C")
                 out.flush()
             gc.collect()
-            gc.freeze()  # what is loaded stays: looking through all of it again would only hold up requests
-            await api.serve_until_told(application, bound, with_parent=descriptor is not None)
+            gc.freeze()  # loaded modules stay: collecting them again would only delay requests
+            await api.serve_until_told(application, bound, channel)
         return 0
 
     with bound:

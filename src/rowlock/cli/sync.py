@@ -1,4 +1,4 @@
-"""`rowlock sync`: integrations, how they do, and operations to send."""
+"""`rowlock sync`: list and monitor integrations, send operations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import asks
 from rowlock.cli.enqueue import over, payload_of
 from rowlock.cli.errors import UsageError
+from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
-    from rowlock.operations import Operations
-    from rowlock.shapes import Shape
+    from rowlock.management.operations import Operations
+    from rowlock.management.schemas import Shape
 
 commands = typer.Typer(no_args_is_help=True, help="Outbound sync: integrations, how they do, operations to send.")
 
@@ -37,8 +37,8 @@ def register(app: typer.Typer) -> None:
     ),
 )
 @asks()
-async def list_(desk: Operations, out: Output) -> None:
-    found = await desk.integrations()
+async def list_(management: Operations, out: Output) -> None:
+    found = await management.integrations()
     if out.as_json:
         out.json(found)
         return
@@ -63,8 +63,8 @@ async def list_(desk: Operations, out: Output) -> None:
     )
 )
 @asks()
-async def stats(desk: Operations, out: Output, integration: Name = None) -> None:
-    found = await desk.sync_stats(await _chosen(desk, integration))
+async def stats(management: Operations, out: Output, integration: Name = None) -> None:
+    found = await management.sync_stats(await _chosen(management, integration))
     out.json(found) if out.as_json else out.fields(_counts(found))
 
 
@@ -77,22 +77,22 @@ async def stats(desk: Operations, out: Output, integration: Name = None) -> None
     )
 )
 @asks()
-async def monitor(desk: Operations, out: Output, integration: Name = None) -> None:
-    found = await desk.sync_monitor(await _chosen(desk, integration))
+async def monitor(management: Operations, out: Output, integration: Name = None) -> None:
+    found = await management.sync_monitor(await _chosen(management, integration))
     out.json(found) if out.as_json else _show(found, out)
 
 
 @commands.command(
     help=options.examples(
         "Send an operation. The answer begins with the id of its job, which is durable when the command returns; where "
-        "a job of the same key waits or runs, that one is the answer.",
+        "a job of the same key waits or runs, that one takes over the payload and is the answer.",
         """rowlock sync send hubspot create_contact --payload '{"email": "ada@example.org"}'""",
         "rowlock sync send hubspot sync_payment --payload @payment.json --priority 3 --wait",
     )
 )
 @asks(create=True)
 async def send(
-    desk: Operations,
+    management: Operations,
     out: Output,
     integration: Annotated[str, typer.Argument(metavar="INTEGRATION", help="The integration.")],
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="One of its operations.")],
@@ -109,7 +109,7 @@ async def send(
     ] = False,
     wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
 ) -> int:
-    job = await desk.sync_send(
+    job = await management.sync_send(
         integration,
         operation,
         payload_of(payload),
@@ -118,17 +118,17 @@ async def send(
         company_id=company_id,
     )
     if wait:
-        job = await over(desk, job, wait_seconds, out) | {"created": job["created"]}
+        job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
     verb = "" if job["created"] else "existed already: "
     out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
     return 0 if not wait or job["status"] == "succeeded" else 1
 
 
-async def _chosen(desk: Operations, given: str | None) -> str:
-    """The integration that is meant."""
+async def _chosen(management: Operations, given: str | None) -> str:
+    """Return the given integration, or the only one; otherwise raises UsageError."""
     if given is not None:
         return given
-    names: list[str] = [each["name"] for each in (await desk.integrations())["integrations"]]
+    names: list[str] = [each["name"] for each in (await management.integrations())["integrations"]]
     if len(names) == 1:
         return names[0]
     raise UsageError(f"which integration? known: {', '.join(names) or 'none; declare one with app.integration(...)'}")

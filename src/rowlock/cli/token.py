@@ -1,4 +1,4 @@
-"""`rowlock token`: who may ask over HTTP."""
+"""`rowlock token`: create, list and revoke tokens of the HTTP API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import options
-from rowlock.cli.asking import works
 from rowlock.cli.errors import UsageError
+from rowlock.cli.management import works
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,7 +63,7 @@ async def create(
     never: Annotated[bool, typer.Option("--never", help="It does not end by itself.")] = False,
 ) -> None:
     from rowlock.jobs.registry import checked_name
-    from rowlock.shapes import iso, token_shape
+    from rowlock.management.schemas import iso, token_shape
     from rowlock.storage.access import Role
     from rowlock.tokens import new_token
 
@@ -90,7 +90,7 @@ async def create(
 )
 @works()
 async def list_(app: Rowlock, out: Output) -> None:
-    from rowlock.shapes import token_shape
+    from rowlock.management.schemas import token_shape
 
     found, now = await app.store.tokens(), await app.store.now()
     shapes = [token_shape(token) for token in found]
@@ -116,7 +116,7 @@ async def revoke(
     app: Rowlock, out: Output, id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, not itself.")]
 ) -> None:
     from rowlock.errors import TokenNotFound
-    from rowlock.shapes import token_shape
+    from rowlock.management.schemas import token_shape
     from rowlock.tokens import PREFIX
 
     if not await app.store.revoke_token(id):

@@ -1,7 +1,7 @@
-"""`rowlock up`: everything that there is to start, as one process tree.
+"""`rowlock up`: supervisor, workers, HTTP API and dashboard as one process tree.
 
-up ──┬── worker processes (see rowlock.jobs.supervisor)
-     └── rowlock serve, on a socket that is bound here: while it is started anew, callers wait, and none is refused
+up ──┬── worker processes (see rowlock.jobs.worker.supervisor)
+     └── rowlock serve, on a socket that is bound here: during a restart, clients wait and none is refused
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def up(
     json: Annotated[bool, typer.Option("--json", help="Say what runs in JSON, and log in JSON lines.")] = False,
 ) -> int:
     from rowlock.cli.api import kept_serving
+    from rowlock.cli.application import full_name, logging_app, run
     from rowlock.cli.output import Output
-    from rowlock.cli.session import full_name, logging_app, run
     from rowlock.cli.worker import supervise
 
     application = logging_app(app, database, json)
@@ -56,7 +56,7 @@ def up(
 
     async def whole() -> int:
         async with AsyncExitStack() as stack:
-            bound = None if no_api else _bound(application, port, out)  # first: a port that is taken changes nothing
+            bound = None if no_api else _bound(application, port, out)  # first: a port in use fails before any change
             if bound is not None:
                 stack.enter_context(bound)
             await stack.enter_async_context(application)
@@ -74,7 +74,7 @@ def up(
 
 
 def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
-    """The socket of the API, or None where what serves it is not installed."""
+    """Return the listening socket of the API, or None if its dependencies are not installed."""
     from rowlock.cli.api import serving
     from rowlock.errors import SettingsError
 
@@ -89,7 +89,7 @@ def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
 
 @asynccontextmanager
 async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
-    """Where the pages and the API are, and a fresh token for whoever sees this terminal, which ends with us."""
+    """Yield the addresses of dashboard and API and a new admin token, which is revoked at the end."""
     from rowlock.cli.api import serving
     from rowlock.errors import StoreError
     from rowlock.storage.access import Role
@@ -111,14 +111,14 @@ async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
 
 
 def _here(url: str) -> str:
-    """An address for a browser on this machine, also where we listen on all of its addresses."""
+    """Return the address for a browser on this machine, also if the server listens on all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 async def _running(
     app: Rowlock, name: str, processes: int | None, applied: list[str], database: str | None
 ) -> dict[str, Any]:
-    """What runs, on which database, and what to do first."""
+    """Return what runs, on which database, and which commands to try first."""
     from rowlock.cli.worker import checked_queues
     from rowlock.imports.importer import IMPORT_JOB
 

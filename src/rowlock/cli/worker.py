@@ -12,7 +12,7 @@ from rowlock.cli import options
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-_LOOKED_AT = 200  # waiting jobs, to see whether a queue that no handler names has work for us
+_LOOKED_AT = 200  # waiting jobs to check for a handler, in a queue that the application does not declare
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def worker(
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Log in JSON lines, also on a terminal.")] = False,
 ) -> int:
-    from rowlock.cli.session import full_name, logging_app, ready, run
+    from rowlock.cli.application import full_name, logging_app, ready, run
 
     application = logging_app(app, database, json)
     name = full_name(app)
@@ -64,11 +64,11 @@ def worker(
 async def supervise(
     app: Rowlock, name: str, queues: Sequence[str], processes: int | None, concurrency: int | None, *, drain: bool
 ) -> int:
-    """Run the process tree until it is told to stop, or drained; the exit code."""
+    """Run supervisor and workers until SIGTERM, SIGINT or, with `drain`, nothing is ready; returns the exit code."""
     import asyncio
     import signal
 
-    from rowlock.jobs.supervisor import Supervisor
+    from rowlock.jobs.worker.supervisor import Supervisor
     from rowlock.observe import logs
 
     supervisor = Supervisor(
@@ -88,7 +88,7 @@ async def supervise(
 
 
 async def checked_queues(app: Rowlock, name: str, queues: Sequence[str]) -> tuple[str, ...]:
-    """The queues to work on; raises SettingsError for one whose jobs this application has no handler for."""
+    """Return the queues to work on (default: all declared); raises SettingsError for one without handlers."""
     from rowlock.errors import SettingsError
     from rowlock.jobs.registry import checked_name
 

@@ -1,4 +1,4 @@
-"""The operators' desk at the other end of a wire: a typed client of the HTTP API.
+"""The management service of a server: a typed client of the HTTP API.
 
 async with Client("https://jobs.example.org", token) as client:
     job = await client.enqueue("send.email", {"to": "a@b.c"})

@@ -1,4 +1,4 @@
-"""Everything that `rowlock.desk.Desk` answers, asked of a server: same names, same parameters, same answers."""
+"""The management service of a server, over HTTP: the names, parameters and results of `ManagementService`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import orjson
 
-from rowlock import operations
 from rowlock.client.imports import Imports
 from rowlock.client.stream import Event, events
 from rowlock.client.sync import Sync
@@ -21,7 +20,8 @@ from rowlock.jobs.enqueue import Options
 from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Unique
 from rowlock.jobs.registry import checked_name
-from rowlock.shapes import Shape
+from rowlock.management import operations
+from rowlock.management.schemas import Shape
 from rowlock.storage.records import JobId, Status
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 _QUEUE = "/api/v1/queue"
 _ADMIN = "/api/admin/queue"
-_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
+_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server accepts more; each has its own limit
 
 
 class Client(Imports, Sync):
-    """A server, asked with a token.
+    """Client of one server, with a token.
 
-    What is asked is sent again, a few times, when the server is busy or the connection breaks; with an
-    Idempotency-Key, so that nothing is done twice. Errors are those of local calls, or RequestFailed.
+    Sends a request up to 4 times if the server is busy or the connection breaks, with an Idempotency-Key, so that
+    nothing is done twice. Errors are those of local calls, or RequestFailed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Client(Imports, Sync):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._wire.close()
 
     # -- jobs --------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Client(Imports, Sync):
         unique: Unique | None = None,
         limit_key: str | None = None,
     ) -> Shape:
-        """Enqueue a job; its record, and whether this call `created` it."""
+        """Enqueue a job; return its record, and whether this call `created` it."""
         Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key).check(type)
         text = encode({} if payload is None else payload, type, _PAYLOAD_BYTES_MAX)
         given = {
@@ -98,7 +98,7 @@ class Client(Imports, Sync):
         return _shape(await self._wire.post(f"{_QUEUE}/enqueue", body))
 
     async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
-        """One job, whole; its secrets only when `raw`, which needs the role admin."""
+        """Return one job with all fields; its secrets are redacted unless `raw`, which needs the role admin."""
         return _shape(await self._wire.get(_job(job_id), raw=raw or None))
 
     async def jobs(
@@ -114,18 +114,18 @@ class Client(Imports, Sync):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Shape:
-        """Jobs, newest first: {jobs, nextCursor}; with a reason, those that failed for it."""
+        """Jobs, newest first: {jobs, nextCursor}; with a reason, only those that failed for it."""
         word = None if status is None else Status(status).value
         asked = {"status": word, "type": type, "queue": queue, "companyId": company_id, "reason": reason}
         times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
         return _shape(await self._wire.get(_QUEUE, **asked, **times, limit=limit, cursor=cursor))
 
     async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape:
-        """The life of a job, the oldest event first: {jobId, events, more}; stacks are for the role admin."""
+        """The events of a job, oldest first: {jobId, events, more}; stack traces need the role admin."""
         return _shape(await self._wire.get(f"{_job(job_id)}/timeline", stacks=None if stacks else False))
 
     async def wait(self, job_id: JobId, seconds: float) -> Shape:
-        """The job when it is over, or as it is after so many seconds."""
+        """Poll a job until it ends or `seconds` pass, and return it."""
         return await operations.wait(self, job_id, seconds)
 
     async def retry(self, job_id: JobId) -> Shape:
@@ -133,11 +133,11 @@ class Client(Imports, Sync):
         return _shape(await self._wire.post(f"{_job(job_id)}/retry"))
 
     async def cancel(self, job_id: JobId) -> Shape:
-        """Cancel a waiting job, or ask a running one to stop; the job as it is then."""
+        """Cancel a waiting job, or ask a running one to stop; return the job. Raises JobIsOver if it has ended."""
         return _shape(await self._wire.post(f"{_job(job_id)}/cancel"))
 
     async def run_now(self, job_id: JobId) -> Shape:
-        """Let a job that waits for its time be ready at once; the job as it is then."""
+        """Make a delayed job available now; return the job. Raises JobNotWaiting if it runs or has ended."""
         return _shape(await self._wire.post(f"{_job(job_id)}/run-now"))
 
     async def dead_groups(
@@ -159,7 +159,7 @@ class Client(Imports, Sync):
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
-        """Queue up to `limit` failed jobs again, newest first; go on with `nextCursor` where there were more."""
+        """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
         return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/retry", given))
 
@@ -175,12 +175,12 @@ class Client(Imports, Sync):
         limit: int = 10_000,
         cursor: str | None = None,
     ) -> Shape:
-        """Remove up to `limit` failed jobs for good, newest first; go on with `nextCursor` where there were more."""
+        """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
         return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/discard", given))
 
     async def stats(self) -> Shape:
-        """How many jobs there are of each status; for all companies also what happened in the last hour."""
+        """Job counts by status; for all companies also the totals of the last hour."""
         return _shape(await self._wire.get(f"{_QUEUE}/stats"))
 
     def events(
@@ -191,10 +191,10 @@ class Client(Imports, Sync):
         job_id: JobId | None = None,
         last_event_id: str | None = None,
     ) -> AsyncGenerator[Event]:
-        """Changes of jobs and queues as they happen, as (kind, data, id), for as long as the caller goes on.
+        """Yield changes of jobs, imports and queues as they happen, as (kind, data, id), until the caller stops.
 
-        A broken connection is taken up where it ended; an event may then come twice. Raises when the server
-        refuses, or cannot be reached again and again.
+        Resumes after a broken connection where it ended; an event may then come twice. Raises if the server
+        refuses, or cannot be reached repeatedly.
         """
         asked = _given({"queue": queue, "type": type, "job": job_id})
         return events(self._wire, "/api/v1/events", asked, last_event_id)
@@ -220,7 +220,7 @@ class Client(Imports, Sync):
         return _data(found)
 
     async def failure(self, failure_id: str) -> Shape:
-        """One failed attempt, with its stack."""
+        """Return one failed attempt, with its stack trace."""
         return _data(await self._wire.get(f"{_ADMIN}/failures/{_failure(failure_id)}"))
 
     async def retry_failure(self, failure_id: str) -> Shape:
@@ -234,24 +234,24 @@ class Client(Imports, Sync):
         return _shape(await self._wire.get("/api/v1/queues"))
 
     async def history(self, minutes: int = 60) -> Shape:
-        """What each queue did and how long its jobs had waited, minute by minute: {minutes, queues}."""
+        """What each queue did, and its lag, minute by minute, oldest first: {minutes, queues}."""
         return _shape(await self._wire.get("/api/v1/queues/history", minutes=minutes))
 
     async def doing(self) -> Shape:
-        """Every worker with the jobs that it runs, those that began first first: {workers, more}."""
+        """Every worker with its running jobs, earliest start first: {workers, more}."""
         return _shape(await self._wire.get("/api/v1/workers"))
 
     async def switch(self, queue: str, *, paused: bool) -> Shape:
-        """Pause a queue for the whole fleet, or let it be worked on again; `known` is false where nobody uses it."""
+        """Pause or resume a queue for the whole fleet; `known` is false if it is neither declared nor in use."""
         verb = "pause" if paused else "resume"
         return _shape(await self._wire.post(f"/api/v1/queues/{_segment(queue, 'queue')}/{verb}"))
 
     async def queue_health(self, queue: str | None = None) -> Shape:
-        """The health of one queue, in the shape that administrators know."""
+        """The health of one queue, as GET /api/admin/queue/health returns it."""
         return _data(await self._wire.get(f"{_ADMIN}/health", queue=queue))
 
     async def health(self) -> Shape:
-        """Is the store there, how many jobs are there, who works, and what is wrong?"""
+        """Health of the store and the fleet: job counts, failures, queues, workers, and warnings."""
         return _shape(await self._wire.get("/api/v1/health"))
 
     async def metrics(self) -> bytes:
@@ -259,7 +259,7 @@ class Client(Imports, Sync):
         return (await self._wire.send("GET", "/metrics")).content
 
     async def prune(self) -> Shape:
-        """Remove what retention lets go, now: {removed} by kind."""
+        """Apply the retention policies now: {removed}, counts by kind."""
         return _data(await self._wire.post(f"{_ADMIN}/prune"))
 
     # -- schedules ---------------------------------------------------------------------------------
@@ -273,15 +273,15 @@ class Client(Imports, Sync):
         return _shape(await self._wire.get("/api/v1/schedules/runs", name=name, limit=limit))
 
     async def pause_schedule(self, name: str) -> Shape:
-        """Let no tick of a schedule fire, on any machine."""
+        """Pause a schedule: no tick of it fires, on any machine."""
         return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/pause"))
 
     async def resume_schedule(self, name: str) -> Shape:
-        """Let a paused schedule go on with its next tick; what was due meanwhile is left out."""
+        """Resume a paused schedule with its next tick; ticks that were due meanwhile are skipped."""
         return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/resume"))
 
     async def run_schedule(self, name: str) -> Shape:
-        """Run the job of a schedule now, out of turn."""
+        """Enqueue the job of a schedule now, outside its timetable."""
         return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/run"))
 
 
@@ -290,7 +290,7 @@ def _shape(found: Any) -> Shape:
 
 
 def _data(found: Any) -> Shape:
-    """What administrators get, without its envelope."""
+    """Unwrap the {success, data} envelope of the admin routes."""
     return dict(found["data"])
 
 
@@ -315,12 +315,12 @@ def _dead(
 ) -> dict[str, Any]:
     which = _given({"ids": ids and list(ids), "type": type, "queue": queue, "companyId": company_id, "reason": reason})
     if ids is not None and not ids:
-        which["ids"] = [""]  # none of them: not the same as all
+        which["ids"] = [""]  # no job: an empty list must not mean all
     return which | _given({"all": not which or None, "dryRun": dry_run, "limit": limit, "cursor": cursor})
 
 
 def _job(job_id: JobId) -> str:
-    """Where a job is; what is no id at all could lead anywhere."""
+    """Return the path of a job; raises JobNotFound for a malformed id, which could change the path."""
     if not is_uuid(job_id):
         raise JobNotFound(f"no job has the id {job_id}; retention may have removed it")
     return f"{_QUEUE}/{job_id}"
@@ -333,5 +333,5 @@ def _failure(failure_id: str) -> str:
 
 
 def _segment(name: str, what: str) -> str:
-    """A name as a part of a path; dots too, which would lead elsewhere."""
+    """Quote a name as one part of a path; dots too, which could change the path."""
     return quote(checked_name(name, what), safe="").replace(".", "%2E")

@@ -1,4 +1,4 @@
-"""Imports, asked of a server: files are streamed to it, and errors from it."""
+"""Imports through a server: streams files to it, and errors from it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rowlock import operations
 from rowlock.client.wire import Wire, failure
 from rowlock.errors import ImportNotFound
 from rowlock.ids import is_uuid
-from rowlock.imports.signature import clean_name, kind_of
-from rowlock.imports.upload import file_size, read_file
+from rowlock.imports.intake.file_type import clean_name, kind_of
+from rowlock.imports.intake.upload import file_size, read_file
 from rowlock.jobs.registry import checked_name
-from rowlock.shapes import Shape
+from rowlock.management import operations
+from rowlock.management.schemas import Shape
 from rowlock.storage.imports import ImportId, ImportStatus
 
 _IMPORTS = "/api/v1/import-jobs"
 
 
 class Imports:
-    """What `rowlock.desk.Desk` answers about imports, asked of a server."""
+    """The methods of `rowlock.management.ManagementService` about imports, called on a server."""
 
     _wire: Wire
 
@@ -37,7 +37,7 @@ class Imports:
         dry_run: bool = False,
         sent: Callable[[int], None] | None = None,
     ) -> Shape:
-        """Upload a file and import it; `sent` is told how many more bytes went out, less where it starts anew."""
+        """Upload a file and import it; `sent` is called with the bytes just sent, negative if the upload restarts."""
         name = clean_name(path.name)
         family = kind_of(name).family
         size = file_size(path)
@@ -76,7 +76,7 @@ class Imports:
         return dict(await self._wire.post("/api/v1/imports/xlsx", body))
 
     async def import_job(self, import_id: ImportId) -> Shape:
-        """One import, whole: its chunks, and its first errors."""
+        """Return one import with its chunks and its first 100 errors."""
         return dict(await self._wire.get(_import(import_id)))
 
     async def import_jobs(
@@ -95,7 +95,7 @@ class Imports:
         )
 
     async def wait_import(self, import_id: ImportId, seconds: float) -> Shape:
-        """The import when it is over, or as it is after so many seconds."""
+        """Poll an import until it ends or `seconds` pass, and return it."""
         return await operations.wait_import(self, import_id, seconds)  # type: ignore[arg-type]  # a part of the client
 
     async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
@@ -103,7 +103,7 @@ class Imports:
         return dict(await self._wire.get(f"{_import(import_id)}/errors", afterRow=after_row, limit=limit))
 
     async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
-        """The rows with errors as a CSV file, piece by piece."""
+        """Stream the rows with errors as a CSV file."""
         async with self._wire.stream(f"{_import(import_id)}/errors.csv") as answer:
             if not answer.is_success:
                 await answer.aread()
@@ -112,11 +112,11 @@ class Imports:
                 yield part
 
     async def resume_import(self, import_id: ImportId) -> Shape:
-        """Let a failed or cancelled import go on: only what is not done is done."""
+        """Resume a failed or cancelled import; completed chunks are not repeated."""
         return dict(await self._wire.post(f"{_import(import_id)}/resume"))
 
     async def cancel_import(self, import_id: ImportId) -> Shape:
-        """Stop an import that is not over; chunks that are done stay."""
+        """Cancel an import that has not ended; completed chunks stay."""
         return dict(await self._wire.post(f"{_import(import_id)}/cancel"))
 
     async def import_types(self) -> Shape:
@@ -124,7 +124,7 @@ class Imports:
         return dict(await self._wire.get("/api/v1/import-types"))
 
     async def import_template(self, name: str) -> bytes:
-        """An empty CSV file with the columns of an import type."""
+        """Return an empty CSV file with the columns of an import type."""
         part = quote(checked_name(name, "importer"), safe="").replace(".", "%2E")
         return (await self._wire.send("GET", f"/api/v1/import-types/{part}/template.csv")).content
 
@@ -143,7 +143,7 @@ def _options(
 
 
 def _import(import_id: ImportId) -> str:
-    """Where an import is; what is no id at all could lead anywhere."""
+    """Return the path of an import; raises ImportNotFound for a malformed id, which could change the path."""
     if not is_uuid(import_id):
         raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
     return f"{_IMPORTS}/{import_id}"

@@ -1,4 +1,4 @@
-"""Events as they come: server-sent events, and how to go on after a connection breaks."""
+"""Server-sent events, resumed after a broken connection."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import orjson
 
 from rowlock.client.wire import Wire, failure, pause_seconds
 from rowlock.errors import RequestFailed, RowlockError
-from rowlock.shapes import Shape
+from rowlock.management.schemas import Shape
 
-FAILURES_MAX = 8  # connections in a row that brought nothing
-_SILENCE_SECONDS = 45.0  # a server gives a sign of life every 15
-_STEADY_SECONDS = 10.0  # a connection that lasted so long was a good one, even if nothing happened
+FAILURES_MAX = 8  # connections in a row without an event
+_SILENCE_SECONDS = 45.0  # a server sends a keep-alive every 15 s
+_STEADY_SECONDS = 10.0  # a connection that lasted longer counts as good, even without events
 _LINE_BYTES_MAX = 1_048_576
-_MARK = ""  # no event: everything up to here has been told
+_MARK = ""  # not an event: all events up to its id have been sent
 
 
 class Event(NamedTuple):
-    """What happened: `job`, `queue`, `ready` (first of all) or `gap` (more than is told); its id is where to go on."""
+    """An event: `job`, `import`, `queue`, `ready` (the first) or `gap` (events are missing); resume from its id."""
 
     kind: str
     data: Shape
@@ -32,7 +32,10 @@ class Event(NamedTuple):
 async def events(
     wire: Wire, path: str, asked: Mapping[str, str], last_event_id: str | None = None
 ) -> AsyncGenerator[Event]:
-    """Events for as long as the caller wants them; after a broken connection, from where it ended."""
+    """Yield events until the caller stops; after a broken connection, reconnect and resume where it ended.
+
+    Raises if the server refuses, or after FAILURES_MAX connections in a row without an event.
+    """
     failures = 0
     while True:
         headers = {"accept": "text/event-stream"} | ({"last-event-id": last_event_id} if last_event_id else {})
@@ -62,7 +65,7 @@ async def events(
 
 
 async def _parsed(chunks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    """Events out of bytes. Lines end in line feeds only: what else counts as an end in Unicode may be in the data."""
+    """Parse events. Only a line feed ends a line: other line separators of Unicode may be in the data."""
     rest = b""
     fields: dict[str, str] = {}
     async for chunk in chunks:

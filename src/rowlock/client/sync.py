@@ -1,4 +1,4 @@
-"""Outbound sync, asked of a server."""
+"""Outbound sync through a server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rowlock.client.wire import Wire
 from rowlock.errors import IntegrationNotFound, OperationNotFound
 from rowlock.jobs.payload import encode
 from rowlock.jobs.registry import checked_name
-from rowlock.shapes import Shape
+from rowlock.management.schemas import Shape
 
 _SYNC = "/api/v1/sync"
-_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server takes more; each has a limit of its own
+_PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server accepts more; each has its own limit
 
 
 class Sync:
-    """What `rowlock.desk.Desk` answers about integrations, asked of a server."""
+    """The methods of `rowlock.management.ManagementService` about integrations, called on a server."""
 
     _wire: Wire
 
@@ -27,11 +27,11 @@ class Sync:
         return dict(await self._wire.get(_SYNC))
 
     async def sync_stats(self, integration: str) -> Shape:
-        """How many jobs of an integration wait, run, wait for a retry, are dead, and succeeded in 24 hours."""
+        """Job counts of an integration: {pending, processing, failed (to retry), dead, completed24h}."""
         return dict(await self._wire.get(f"{_SYNC}/{_integration(integration)}/stats"))
 
     async def sync_monitor(self, integration: str) -> Shape:
-        """How an integration does: counts, recent failures, mean time, lag, and what is left of its limits."""
+        """The state of an integration: job counts, recent failures, mean time, lag, and use of its rate limits."""
         return dict(await self._wire.get(f"{_SYNC}/{_integration(integration)}/monitor"))
 
     async def sync_send(
@@ -44,7 +44,7 @@ class Sync:
         delay_seconds: float = 0.0,
         company_id: str | None = None,
     ) -> Shape:
-        """Send an operation: its job, and whether this call `created` it."""
+        """Send an operation; return its job, and whether this call `created` it."""
         path = f"{_SYNC}/{_integration(integration)}/{_operation(operation)}"
         text = encode({} if payload is None else payload, f"{integration}.{operation}", _PAYLOAD_BYTES_MAX)
         given = {"priority": priority, "delaySeconds": delay_seconds or None, "companyId": company_id}
@@ -53,7 +53,7 @@ class Sync:
 
 
 def _integration(name: str) -> str:
-    """A name as a part of a path; no integration has a slash in its name, which would lead elsewhere."""
+    """Quote a name for a path; raises IntegrationNotFound for a slash, which would change the path."""
     if "/" in checked_name(name, "integration"):
         raise IntegrationNotFound(f"no integration is called {name!r}")
     return _segment(name)
@@ -66,4 +66,4 @@ def _operation(name: str) -> str:
 
 
 def _segment(name: str) -> str:
-    return quote(name, safe="").replace(".", "%2E")  # dots would lead elsewhere, too
+    return quote(name, safe="").replace(".", "%2E")  # dots could change the path, too

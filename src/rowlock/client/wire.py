@@ -1,4 +1,4 @@
-"""The wire: requests that are sent again while that helps, and errors that are those of local calls."""
+"""HTTP transport of the client: retries requests, and raises the errors of local calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import ipaddress
 import random
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Any
 
 import httpx
@@ -26,12 +28,12 @@ from rowlock.errors import (
 from rowlock.ids import uuid7
 
 TRIES = 4
-_AGAIN_SECONDS = 0.2  # before the second try; twice as long before each further one, give or take half
-_AGAIN_SECONDS_MAX = 10.0  # however long the server asks us to wait
+_AGAIN_SECONDS = 0.2  # before the second try; doubles before each further one; jitter ± 50 %
+_AGAIN_SECONDS_MAX = 10.0  # even if the server asks for a longer wait
 _BUSY = (429, 502, 503)
 _IN_PROGRESS = "idempotency_in_progress"  # our own first try, whose answer did not reach us
-_LASTING = ("queue_full", "not_ready")  # these do not pass in seconds: the caller should know
-_KEEP_SECONDS = 120.0  # a server may need so long to make a large file durable
+_LASTING = ("queue_full", "not_ready")  # not retried: these do not pass in seconds, so the caller should know
+_KEEP_SECONDS = 120.0  # a server may need this long to make a large file durable
 _PROBLEM_FIELDS = ("type", "title", "status", "code", "detail")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -55,6 +57,7 @@ class Wire:
         insecure: bool,
     ) -> None:
         found = _checked(url, token, insecure)
+        trust_env = not _loopback(found.host)  # a proxy would look for a loopback address on its own machine
         self.url = str(found).rstrip("/")
         self.timeout_seconds = timeout_seconds
         self._http = httpx.AsyncClient(
@@ -62,18 +65,19 @@ class Wire:
             headers={"authorization": f"Bearer {token}", "user-agent": "rowlock"},
             timeout=timeout_seconds,
             transport=transport,
-            trust_env=not _loopback(found.host),  # a proxy would look for a loopback address on its own machine
+            verify=_certificates(trust_env),
+            trust_env=trust_env,
         )
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def get(self, path: str, **asked: Any) -> Any:
-        """The JSON at this path; what is None is not asked for."""
+        """Return the JSON at this path; parameters that are None are left out."""
         return _json(await self.send("GET", path, params=_query(asked)))
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Have something done, once, however often it has to be sent."""
+        """Send a command with an idempotency key, so that it runs once even if it is sent several times."""
         headers = {"idempotency-key": uuid7()}
         if body is None:
             return _json(await self.send("POST", path, headers=headers))
@@ -81,7 +85,7 @@ class Wire:
         return _json(await self.send("POST", path, content=orjson.dumps(body), headers=headers))
 
     async def send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """The answer to a request; raises what a local call would, or RequestFailed."""
+        """Send a request, up to TRIES times; return the response. Raises a local call's error, or RequestFailed."""
         number = 0
         while True:
             number += 1
@@ -109,9 +113,9 @@ class Wire:
         size: int,
         again: bool,
     ) -> Any:
-        """Send a file; a connection that broke is tried anew only where `again`: the server may have it all the same.
+        """Upload a file. Retry a broken connection only if `again`, since the server may have received the file.
 
-        That it has the file already is then no error: it is our own first try, and the answer is that import.
+        After such a retry DuplicateImport is no error: the duplicate is our own first try, and is returned.
         """
         headers = {"content-type": "application/octet-stream", "content-length": str(size)}
         timeout = httpx.Timeout(self.timeout_seconds, read=max(self.timeout_seconds, _KEEP_SECONDS))
@@ -139,11 +143,11 @@ class Wire:
             await asyncio.sleep(pause_seconds(number, wait))
 
     def stream(self, path: str, **request: Any) -> AbstractAsyncContextManager[httpx.Response]:
-        """An answer that is read piece by piece."""
+        """Open a streamed response."""
         return self._http.stream("GET", path, **request)
 
     def unreachable(self, error: httpx.RequestError) -> RequestFailed:
-        """What to say, and what to check, when there is no answer."""
+        """Return the error for a server that gave no answer, with what to check."""
         late = isinstance(error, httpx.ReadTimeout)
         reason = f"no answer within {self.timeout_seconds:g} s" if late else str(error) or type(error).__name__
         return RequestFailed(
@@ -153,7 +157,7 @@ class Wire:
 
 
 def pause_seconds(number: int, asked: str | None = None) -> float:
-    """How long to wait after this many failures; what the server asks for goes before, within reason."""
+    """Return the seconds to wait after this many failures; `asked` by the server takes precedence, up to a limit."""
     if asked is not None and asked.isdecimal():
         return min(float(asked), _AGAIN_SECONDS_MAX)
     usual = min(_AGAIN_SECONDS * 2.0 ** (number - 1), _AGAIN_SECONDS_MAX)
@@ -161,7 +165,7 @@ def pause_seconds(number: int, asked: str | None = None) -> float:
 
 
 def failure(answer: httpx.Response) -> RowlockError:
-    """The error that an answer is: of the class that a local call raises, where there is one."""
+    """Return the error for a response: of the class that a local call raises, if any, else RequestFailed."""
     told = _problem(answer)
     code, detail, status = told.get("code"), str(told.get("detail", "")), answer.status_code
     if not isinstance(code, str):
@@ -173,7 +177,8 @@ def failure(answer: httpx.Response) -> RowlockError:
         )
     kind = _ERRORS.get(code)
     if kind is DuplicateJob:
-        return DuplicateJob(detail, existing_job_id=str(told.get("existingJobId", "")))
+        existing = str(told.get("existingJobId", ""))
+        return DuplicateJob(detail, existing_job_id=existing, removed=bool(told.get("existingRemoved")))
     if kind is DuplicateImport:
         return DuplicateImport(detail, existing_import_id=str(told.get("existingImportId", "")))
     if code.startswith("file_"):
@@ -192,7 +197,7 @@ def _problem(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _passing(status: int, code: str) -> bool:
-    """Whether the same request may well succeed in a moment."""
+    """Return whether a retry of the request is likely to succeed soon."""
     return code == _IN_PROGRESS or (status in _BUSY and code not in _LASTING)
 
 
@@ -209,7 +214,7 @@ def _query(asked: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _checked(url: str, token: str, insecure: bool) -> httpx.URL:
-    """The address, if a token may be sent there; nothing of either is told that may be a secret."""
+    """Return the URL if a token may be sent there; raises SettingsError, without any part that may be secret."""
     try:
         found = httpx.URL(url)
     except httpx.InvalidURL:
@@ -227,6 +232,12 @@ def _checked(url: str, token: str, insecure: bool) -> httpx.URL:
             "insecure=True or ROWLOCK_INSECURE=1"
         )
     return found
+
+
+@cache
+def _certificates(trust_env: bool) -> ssl.SSLContext:
+    """The trusted certificates; reading them takes 35 ms, so once per process."""
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def _loopback(host: str) -> bool:

@@ -1,1 +1,1 @@
-"""THE LIFE OF A FILE: upload -> sniff -> plan -> chunk -> validate -> load -> report."""
+"""Spreadsheet imports: upload -> detect the file type -> plan -> split into chunks -> validate -> load -> report."""

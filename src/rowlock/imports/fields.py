@@ -1,4 +1,4 @@
-"""The fields of a row: what a pydantic model and the declared formats say about each column, as plain data."""
+"""The fields of a row: the pydantic model and the declared formats of each column, as plain data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
-from rowlock.imports.checking.shape import Shape, shape_of
-from rowlock.imports.checking.stored import stored
+from rowlock.imports.check.model_schema import Shape, shape_of
+from rowlock.imports.check.stored import stored
 from rowlock.imports.formats import Formats, dump_formats, load_formats
 from rowlock.storage.tables import Column, Kind
 
@@ -21,17 +21,17 @@ _DEFAULT = Formats()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a row. It says nothing that JSON cannot carry to another process."""
+    """A field of a row. All of its values fit into JSON, which carries them to the sandbox."""
 
     name: str
-    headers: tuple[str, ...]  # names that its column may have, the best first: name, aliases, title
+    headers: tuple[str, ...]  # accepted names of its column, best first: name, aliases, title
     kind: Kind
     nullable: bool = False
-    required: bool = True  # its column must be there
+    required: bool = True  # the file must have its column
     length_min: int | None = None
     length_max: int | None = None
     pattern: str | None = None
-    strip: bool = False  # of the model, beside the formats'
+    strip: bool = False  # of the model, in addition to `formats.strip`
     lower: bool = False
     upper: bool = False
     ge: str | None = None
@@ -43,22 +43,24 @@ class Field:
     places: int | None = None
     choices: tuple[str, ...] = ()  # the values of an enum or a Literal
     version: int | None = None  # of a UUID
-    zone: str | None = (
-        None  # of a datetime: "aware" must name one, "naive" must not; None: either, UTC where it names none
-    )
-    opaque: bool = False  # pydantic decides each row: a custom validator, or a type that cannot be compiled
-    raw: bool = False  # its validator reads the cell's text itself
+    zone: str | None = None  # of a datetime: "aware" requires a zone, "naive" forbids it; None: optional, default UTC
+    opaque: bool = False  # pydantic validates each row: a custom validator, or a type that cannot be compiled
+    raw: bool = False  # pydantic gets the cell's text unconverted
     container: bool = False  # its cell is JSON text
-    has_default: bool = False  # an empty cell of a field that cannot be null, or a missing column
-    factory: bool = False  # the default is made anew for each row
-    default: str | None = None  # otherwise: the default as text
+    has_default: bool = False  # for an empty cell of a field that cannot be null, and for a missing column
+    factory: bool = False  # the default is computed for each row
+    default: str | None = None  # the default as text, unless it is computed
     secret: bool = False
     what: str | None = None  # what its values are, in plain words: "an e-mail address"
     formats: Formats = _DEFAULT
+    normal: bool = False  # a key or partition field: its texts are normalised by `normal_text`
 
 
 def fields_of(model: type[BaseModel], formats: Formats, overrides: Mapping[str, Formats] | None = None) -> list[Field]:
-    """The fields of a model, in its order; `overrides` are the formats of single fields."""
+    """Return the fields of a model, in its order; `overrides` are the formats of single fields.
+
+    Raises ValueError if an override names no field.
+    """
     overrides = overrides or {}
     if unknown := set(overrides) - set(model.model_fields):
         raise ValueError(f"{model.__name__} has no field {', '.join(sorted(unknown))}")
@@ -67,12 +69,12 @@ def fields_of(model: type[BaseModel], formats: Formats, overrides: Mapping[str, 
 
 
 def column_of(field: Field) -> Column:
-    """The column that this field is loaded into."""
+    """Return the column that this field is loaded into."""
     return Column(field.name, field.kind, field.nullable, field.length_max, field.digits, field.places)
 
 
 def dump(fields: Sequence[Field]) -> str:
-    """The fields as JSON."""
+    """Return the fields as JSON."""
     return json.dumps([_plain(one) for one in fields], ensure_ascii=False)
 
 
@@ -81,7 +83,7 @@ def _plain(one: Field) -> dict[str, Any]:
 
 
 def load(text: str) -> list[Field]:
-    """The fields that `dump` wrote."""
+    """Return the fields that `dump` wrote."""
     loaded = []
     for data in json.loads(text):
         data["kind"] = Kind(data["kind"])
@@ -121,6 +123,7 @@ def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
         secret=_secret(info),
         what=info.description or _described(info.annotation),
         formats=formats,
+        normal=False,
     )
 
 
@@ -147,7 +150,7 @@ def _headers(name: str, info: FieldInfo) -> tuple[str, ...]:
 
 
 def _described(annotation: Any) -> str | None:
-    """What a type says of its values, where the field itself does not: that of `Country | None`."""
+    """Return the description of a member type, such as `Country` in `Country | None`; None if it has none."""
     found = [extra for one in typing.get_args(annotation) for extra in getattr(one, "__metadata__", ())]
     return next((extra.description for extra in found if isinstance(extra, FieldInfo) and extra.description), None)
 

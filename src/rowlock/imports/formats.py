@@ -1,4 +1,4 @@
-"""How the cells of a file are written, as the importer declares it. What is not declared is not guessed."""
+"""The cell formats that an importer declares for its files. Rowlock does not guess formats that are not declared."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ GROUPS: dict[str, str] = {
     " ": " \u00a0\u2009\u202f",
     "'": "'\u2019",
 }
-"""What may stand between thousands, for each sign that can be declared: the sign and its typographic twins."""
+"""The accepted thousands separators for each one that can be declared: itself and its typographic variants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The accepted ways of writing numbers, dates, yes and no, and nothing.
+    """The accepted formats of numbers, dates, booleans and empty cells.
 
-    ISO dates (2026-01-31) are accepted always. A frozen value: one for an importer, others for single fields.
+    ISO dates (2026-01-31) are always accepted. A frozen value: one for an importer, others for single fields.
     """
 
     decimal: Literal[".", ","] = "."
     thousands: Literal[",", ".", " ", "'"] | None = None
     dates: tuple[DateOrder, ...] = ()
-    two_digit_years: bool = False  # 70-99 are of the 1900s, 00-69 of the 2000s
-    excel_serials: bool = False  # 46053 in a date field is the day of that number in a spreadsheet
-    true_words: tuple[str, ...] = ("true",)  # in any case
+    two_digit_years: bool = False  # 70-99 mean 1970-1999, 00-69 mean 2000-2069
+    excel_serials: bool = False  # 46053 in a date field is a spreadsheet's day number
+    true_words: tuple[str, ...] = ("true",)  # case-insensitive, like false_words
     false_words: tuple[str, ...] = ("false",)
-    blank_words: tuple[str, ...] = ()  # texts that mean an empty cell, as they are written: N/A, -
-    strip: bool = True  # blanks around a cell do not count; a no-break space is one
-    currency: tuple[str, ...] = ()  # signs that may stand before or behind a number: €, EUR
-    _hash: int = field(default=0, init=False, repr=False, compare=False)  # patterns are looked up by it for each cell
+    blank_words: tuple[str, ...] = ()  # texts that mean an empty cell, case-sensitive: N/A, -
+    strip: bool = True  # ignore white space around a cell, including no-break spaces
+    currency: tuple[str, ...] = ()  # signs that are accepted before or after a number: €, EUR
+    _hash: int = field(default=0, init=False, repr=False, compare=False)  # cached: each cell's pattern lookup needs it
 
     def __post_init__(self) -> None:
         for name in ("dates", "true_words", "false_words", "blank_words", "currency"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise ValueError(f"{name} is a tuple of texts, not one text: ({value!r},)")
-            object.__setattr__(self, name, tuple(value))  # a list, as JSON has it, is fine
+            object.__setattr__(self, name, tuple(value))  # a list from JSON
         if self.decimal not in (".", ","):
             raise ValueError(f"decimal is '.' or ',', not {self.decimal!r}")
         if self.thousands is not None and self.thousands not in GROUPS:
@@ -66,7 +66,7 @@ _NAMES = tuple(one.name for one in fields(Formats) if one.init)
 
 
 def dump_formats(formats: Formats) -> dict[str, Any]:
-    """What differs from the defaults, ready for JSON."""
+    """Return the values that differ from the defaults, ready for JSON."""
     default = Formats()
     return {
         name: list(value) if isinstance(value, tuple) else value
@@ -76,7 +76,7 @@ def dump_formats(formats: Formats) -> dict[str, Any]:
 
 
 def load_formats(data: dict[str, Any]) -> Formats:
-    """The formats that `dump_formats` wrote; a name that is none of theirs is an error."""
+    """Return the formats that `dump_formats` wrote; raises ValueError for an unknown name."""
     if unknown := set(data) - set(_NAMES):
         raise ValueError(f"formats have no {', '.join(sorted(unknown))}")
     return Formats(**data)

@@ -1,4 +1,4 @@
-"""What an import type is: a schema, a key, a destination, and hooks for each step.
+"""Import types: a row schema, a key, a destination table, and hooks for each step.
 
 parse ─▶ check ─▶ enrich ─▶ transform ─▶ load        (a chunk at a time)
 prepare (once, before the chunks)      finish (once, after them)
@@ -7,17 +7,17 @@ prepare (once, before the chunks)      finish (once, after them)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from rowlock.errors import SettingsError
-from rowlock.imports.checking.shape import shape_of
+from rowlock.errors import CompanyMismatch, SettingsError
+from rowlock.imports.check.model_schema import shape_of
 from rowlock.imports.fields import Field, column_of, fields_of
 from rowlock.imports.formats import Formats
-from rowlock.imports.source import ROW
+from rowlock.imports.read.source import ROW
 from rowlock.jobs.registry import checked_name
 from rowlock.storage.tables import Column, Kind, Loaded, Mode
 
@@ -32,96 +32,107 @@ IMPORT_JOB = "rowlock.import"
 
 
 class Policy(StrEnum):
-    """What bad rows mean for the others."""
+    """Whether good rows are loaded if the file has bad ones."""
 
     PARTIAL = "partial"  # good rows are loaded, bad ones reported
-    ALL_OR_NOTHING = "all_or_nothing"  # one bad row, and nothing is loaded
+    ALL_OR_NOTHING = "all_or_nothing"  # one bad row is enough, and nothing is loaded
 
 
 class Duplicates(StrEnum):
-    """What it means that a key is there twice in a file."""
+    """How several rows with the same key in one file are handled."""
 
     LAST = "last"  # the last row wins, the others count as duplicates
-    ERROR = "error"  # all rows of the key are bad
+    ERROR = "error"  # all rows with the key are bad
 
 
 class Importer:
-    """One import type. Declare it with `@app.importer(name, ...)`; what is given there replaces what the class says.
+    """One import type. Declare it with `@app.importer(name, ...)`; options given there override the class attributes.
 
-    A frame is a Polars DataFrame with a column `row`, the row number in the file, which every hook must keep.
+    Hooks get Polars DataFrames with a column `row`, the row number in the file, and must keep that column.
     """
 
     row: ClassVar[type[BaseModel]]
-    """The model of a row of the file: its schema, and the text of its errors."""
+    """The pydantic model of a row of the file: its schema and the texts of its errors."""
     into: ClassVar[str]
-    """The table that rows go into."""
+    """The table that rows are loaded into."""
     key: ClassVar[Sequence[str]] = ()
-    """The columns that tell a row from all others; none: every row is inserted."""
+    """The columns that identify a row (default: none, every row is inserted)."""
     mode: ClassVar[Mode | str] = Mode.UPSERT
     stored: ClassVar[type[BaseModel] | None] = None
-    """The model of a row of the table, where `transform` makes other rows than the file has."""
+    """The model of a row of the table, if `transform` returns other columns than the file has (default: `row`)."""
     partition: ClassVar[Sequence[str] | None] = None
-    """The columns of the file whose equal values must meet in one chunk; by default those of the key."""
+    """The columns of the file whose equal values must be in one chunk (default: those of the key)."""
     duplicates: ClassVar[Duplicates | str] = Duplicates.LAST
     policy: ClassVar[Policy | str] = Policy.PARTIAL
     errors_max: ClassVar[int | None] = None
-    """Stop after so many errors; None: never."""
+    """Stop the import if it has more errors than this (default: None, no limit)."""
     company: ClassVar[str | None] = None
-    """The column that gets the import's company, a part of the key."""
+    """The column that gets the import's company; it becomes part of the key."""
     default_company: ClassVar[str | None] = None
-    """Whose rows they are where the import names no company; None: it must name one."""
+    """The company of imports that name none (default: None, each import must name one)."""
     constants: ClassVar[Sequence[str]] = ()
-    """Columns whose value `prepare` sets for all rows, in `run.values`; `replace` wipes only what has these values."""
+    """Columns whose value `prepare` sets for all rows in `run.values`; `replace` wipes only rows with these values."""
     provenance: ClassVar[tuple[str, str] | None] = None
     """Two columns that get the import's id and the row number."""
     create: ClassVar[bool] = True
-    """Whether a table that is missing is created from the model."""
+    """Whether a missing table is created from the model (default: True)."""
     formats: ClassVar[Formats] = Formats()
-    """How cells are written: decimal comma, order of dates, words for yes and no; nothing else is guessed."""
+    """Cell formats: decimal comma, order of dates, words for yes and no; others are not guessed."""
     field_formats: ClassVar[Mapping[str, Formats]] = {}
-    """The same for single fields, by name."""
+    """Formats of single fields, by name."""
     queue: ClassVar[str | None] = None
 
     @property
     def hooked(self) -> bool:
-        """Whether it changes rows after they were checked."""
+        """Whether the importer has `enrich` or `transform`, which change rows after they were checked."""
         return type(self).enrich is not Importer.enrich or type(self).transform is not Importer.transform
 
     @property
     def parses(self) -> bool:
-        """Whether it changes cells before they are checked."""
+        """Whether the importer has `parse`, which changes cells before they are checked."""
         return type(self).parse is not Importer.parse
 
+    @property
+    def loads(self) -> bool:
+        """Whether the importer has its own `load`, which may change rows before they are written."""
+        return type(self).load is not Importer.load
+
     async def prepare(self, run: Run) -> None:
-        """Once, before the chunks, in the transaction that lets them start: look up context, deactivate, check."""
+        """Run once before the chunks, in the transaction that enqueues them: look up context, deactivate, check.
+
+        A dry run rolls it back. An importer with a key and `parse` also runs it beforehand and rolls that back.
+        """
 
     def parse(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame | Awaitable[pl.DataFrame]:
-        """Change cells as they were read: text, in columns named as the model's fields.
+        """Change cells before they are checked: text, in columns named like the model's fields.
 
-        With a key it sees each row twice: rows are split by the key that they have after it.
+        With a key it gets each row twice if there are several chunks: rows are split by the key that it returns.
         """
         return frame
 
     def enrich(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame | Awaitable[pl.DataFrame]:
-        """Add to rows that are valid: look things up, compute."""
+        """Extend valid rows: look things up, compute."""
         return frame
 
     def transform(self, frame: pl.DataFrame, run: Run) -> pl.DataFrame | Awaitable[pl.DataFrame]:
-        """Make rows of the table out of rows of the file."""
+        """Turn rows of the file into rows of the table."""
         return frame
 
     async def load(self, frame: pl.DataFrame, run: Run) -> Loaded:
-        """Put the rows into the table, in the transaction that records what became of them."""
+        """Write the rows to the table, in the transaction that records their outcomes."""
         return await run.load(frame)
 
     async def finish(self, run: Run) -> Mapping[str, Any] | None:
-        """Once, after all chunks, in the transaction that ends the import; what it returns is kept with the result."""
+        """Run once after all chunks, in the transaction that ends the import; its return value is stored in the result.
+
+        A dry run does not call it.
+        """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportType:
-    """A declared importer, checked."""
+    """The validated declaration of an importer."""
 
     name: str
     importer: Importer
@@ -129,47 +140,58 @@ class ImportType:
     fields: Sequence[Field]
     columns: Sequence[Column]  # of the table, constants and provenance included
     key: Sequence[str]  # of the table, the company included
-    partition: Sequence[Field]  # whose equal values meet in one chunk; none: lines are split as they come
-    rowwise: bool  # the model looks at rows as a whole, and may change any field of them
+    partition: Sequence[Field]  # rows with equal values are in one chunk; empty: rows are split in the file's order
+    rowwise: bool  # the model validates rows as a whole, and may change any field of them
     into: str
     mode: Mode
     duplicates: Duplicates
     policy: Policy
     errors_max: int | None
     company: str | None
-    constants: Sequence[str]  # the company not included
+    constants: Sequence[str]  # without the company
     provenance: tuple[str, str] | None
     create: bool
     queue: str | None
 
     @property
     def about(self) -> str | None:
-        """What its importer says of itself, in a line."""
+        """The first line of the importer's docstring; None if it has none."""
         own = vars(type(self.importer)).get("__doc__") if type(self.importer) is not Importer else None
         return str(own).strip().splitlines()[0].strip() if own and own.strip() else None
 
     @property
     def late(self) -> bool:
-        """Whether only the worker can tell which keys are equal, after it has read and checked the rows."""
-        from rowlock.imports.checking.keys import hashable
+        """Whether keys can be compared only in the worker, after it has parsed and checked the rows."""
+        from rowlock.imports.check.keys import hashable
 
         return bool(self.partition) and (self.rowwise or self.importer.parses or not hashable(self.partition))
 
     def scope(self, company_id: str | None) -> str | None:
-        """What an import of this company wipes: two that wipe the same exclude each other; None: nothing."""
+        """Return the scope that an import of this company replaces, None unless the mode is `replace`.
+
+        Two imports of the same scope exclude each other.
+        """
         if self.mode is not Mode.REPLACE:
             return None
         whose = "" if self.company is None else company_id or self.importer.default_company or ""
         return f"{self.into}|{whose}"
 
+    def check_scoped(self) -> None:
+        """Raise CompanyMismatch if there is no company column: a caller for one company could reach rows of others."""
+        if self.company is None:
+            raise CompanyMismatch(
+                f"importer {self.name!r} has no company column, so it could change rows of other companies: use a "
+                'token without a company, or declare the importer with company="<column>"'
+            )
+
     @property
     def strategy(self) -> str:
-        """How rows are split into chunks, in a word."""
+        """How rows are split into chunks: `customers:email-hash`, or `customers:rows` without a partition."""
         return f"{self.name}:{'-'.join(f.name for f in self.partition)}-hash" if self.partition else f"{self.name}:rows"
 
 
 def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> ImportType:
-    """Check a declaration; raises SettingsError that says what is wrong with it."""
+    """Validate a declaration; raises SettingsError if it is wrong."""
     checked_name(name, "importer")
     for option, value in options.items():
         if option not in _OPTIONS:
@@ -218,9 +240,11 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
 
 def _fields(name: str, importer: Importer) -> list[Field]:
     try:
-        return fields_of(importer.row, importer.formats, importer.field_formats)
+        fields = fields_of(importer.row, importer.formats, importer.field_formats)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"importer {name!r}: {error}") from error
+    key = {*importer.key, *(importer.partition or ())}
+    return [replace(field, normal=field.name in key and field.kind is Kind.TEXT) for field in fields]
 
 
 def _columns(importer: Importer, fields: Sequence[Field]) -> list[Column]:

@@ -1,14 +1,15 @@
-"""Imports of an application: their declaration, their jobs, their chores, and what people may ask of one."""
+"""The imports of an application: declarations, jobs, commands of operators and maintenance chores."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from rowlock.errors import (
+    CompanyMismatch,
     ImportFault,
     ImportIsOver,
     ImportNotFound,
@@ -17,21 +18,24 @@ from rowlock.errors import (
     Outcome,
     Permanent,
     SettingsError,
+    StatementRefused,
     StoreError,
+    TransactionTooLarge,
+    ValueRefused,
 )
-from rowlock.imports.importer import Importer, ImportType, declared
-from rowlock.imports.jobs import ImportJobs
-from rowlock.imports.sandbox import Sandbox
-from rowlock.imports.workshop import Workshop
+from rowlock.imports.importer import IMPORT_JOB, Importer, ImportType, declared
+from rowlock.imports.load.conflicts import check_conflict
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.job import Job
 from rowlock.jobs.payload import loads
 from rowlock.jobs.policy import QueueProfile
 from rowlock.observe import logs
 from rowlock.settings import Settings
-from rowlock.storage.blobs import Blobs
-from rowlock.storage.imports import ChunkStatus, ImportId, ImportRecord
-from rowlock.storage.records import NewJob
+from rowlock.storage.imports import ATTEMPT_FAILED, ChunkStatus, ImportId, ImportRecord, ImportStatus
+from rowlock.storage.records import JobFilter, JobId, NewJob, Status
+
+if TYPE_CHECKING:
+    from rowlock.imports.import_context import ImportContext
 
 _CLOSE_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
@@ -40,15 +44,15 @@ _BATCH = 100
 
 
 class Imports:
-    """The import types of an application, by name, and the work on them."""
+    """The import types of an application by name, and the operations on their imports."""
 
     def __init__(self, engine: Callable[[], Engine]) -> None:
         self.types: dict[str, ImportType] = {}
         self._engine = engine
-        self._shops: WeakKeyDictionary[asyncio.AbstractEventLoop, Workshop] = WeakKeyDictionary()
+        self._shops: WeakKeyDictionary[asyncio.AbstractEventLoop, ImportContext] = WeakKeyDictionary()
 
     def declaring(self, name: str, options: Mapping[str, Any]) -> Callable[[type[Importer]], type[Importer]]:
-        """Add an import type, at once where the options are all of it; the decorator gives it hooks of its own."""
+        """Declare an import type, at once if the options suffice; returns a decorator for a class with hooks."""
         if name in self.types:
             raise SettingsError(f"importer {name!r} is declared twice; names must be different")
         if {"row", "into"} <= set(options):
@@ -61,19 +65,24 @@ class Imports:
         return decorate
 
     def profiles(self, settings: Settings) -> dict[str, QueueProfile]:
-        """How workers treat the queues that imports are on, unless they are declared otherwise."""
+        """Return the default profiles of the queues of imports: `import_concurrency` and no prefetch."""
         names = {declared.queue or settings.import_queue for declared in self.types.values()}
         return {name: QueueProfile(name, settings.import_concurrency, buffer_max=0) for name in names}
 
     @property
-    def shop(self) -> Workshop:
-        """What the jobs share, for the running event loop."""
+    def context(self) -> ImportContext:
+        """The import context of the running event loop, created on first use."""
         loop = asyncio.get_running_loop()
         found = self._shops.get(loop)
         if found is None:
+            from rowlock.imports.import_context import ImportContext
+            from rowlock.imports.jobs import ImportJobs
+            from rowlock.imports.read.sandbox import Sandbox
+            from rowlock.storage.blobs import Blobs
+
             engine = self._engine()
             jobs = ImportJobs(engine.enqueuer, engine.settings.import_queue)
-            found = Workshop(engine, self.types, Blobs(engine.settings.import_store), jobs, Sandbox(), logs.get())
+            found = ImportContext(engine, self.types, Blobs(engine.settings.import_store), jobs, Sandbox(), logs.get())
             self._shops[loop] = found
         return found
 
@@ -89,70 +98,79 @@ class Imports:
         strategy: str | None = None,
         payload: dict[str, Any] | None = None,
     ) -> Any:
-        """Do one job of an import; one that does not say its kind is a parent."""
-        from rowlock.imports.chunk import load_chunk
-        from rowlock.imports.finish import finish_import
-        from rowlock.imports.parent import plan_import
+        """Run one job of an import: its parent job (the default), a chunk or the finish job."""
+        from rowlock.imports.load.chunk import load_chunk
+        from rowlock.imports.load.finish import finish_import
+        from rowlock.imports.load.parent import plan_import
 
-        record = await self.shop.engine.store.get_import(importJobId)
+        record = await self.context.engine.store.get_import(importJobId)
         if record is None:
             raise Permanent(f"no import has the id {importJobId}; it may have been removed by retention")
+        if job.company_id not in (None, record.company_id):
+            raise Permanent(f"import {importJobId} is not of the job's company {job.company_id!r}")
         try:
             match kind:
                 case "parent":
-                    return await plan_import(self.shop, job, record)
+                    return await plan_import(self.context, job, record)
                 case "chunk" if chunkIndex is not None:
-                    return await load_chunk(self.shop, job, record, chunkIndex)
+                    return await load_chunk(self.context, job, record, chunkIndex)
                 case "finish":
-                    return await finish_import(self.shop, job, record)
+                    return await finish_import(self.context, job, record)
         except ImportFault as fault:
             raise Permanent(str(fault)) from fault
+        except (ValueRefused, StatementRefused, TransactionTooLarge) as refused:
+            advice = "put that right, then resume the import"
+            raise Permanent(f"{type(refused).__name__}: {refused}; {advice}") from refused
         except (Outcome, JobError):
             raise
         except Exception as error:
+            check_conflict(error, job._claimed.releases)
             await self._note(job, record, error)
             raise
         raise Permanent(f"a job of an import is a parent, a chunk with its chunkIndex, or finish; not {kind!r}")
 
     async def _note(self, job: Job, record: ImportRecord, error: Exception) -> None:
-        """Tell those who watch the import that this attempt went wrong; the queue decides whether there is another."""
-        engine = self.shop.engine
+        """Record the failed attempt as the import's message; the queue decides whether to retry."""
+        engine = self.context.engine
         with suppress(StoreError):
             reason = engine.redact.text(f"{type(error).__name__}: {error}")
-            told = f"an attempt failed and is tried again: {reason}"[:500]
-            await engine.store.note_import(record.id, 0, told, job_id=job.id)
+            message = f"{ATTEMPT_FAILED}: {reason}"[:500]
+            parent = job.payload.get("kind", "parent") == "parent"  # the store fences notes by the parent's id only
+            await engine.store.note_import(record.id, 0, message, job_id=job.id if parent else None)
 
     async def warm(self) -> None:
-        """Load what the first import would wait for."""
+        """Load modules and start a sandbox process, so that the first import does not wait for them."""
         await asyncio.to_thread(_preload)
-        await self.shop.sandbox.warm()
+        await self.context.sandbox.warm()
 
     async def let_go(self) -> None:
-        """End what this event loop has begun."""
-        shop = self._shops.pop(asyncio.get_running_loop(), None)
-        if shop is not None:
-            await shop.sandbox.close()
+        """Close the import context of this event loop."""
+        context = self._shops.pop(asyncio.get_running_loop(), None)
+        if context is not None:
+            await context.sandbox.close()
 
-    # -- people ------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
     async def get(self, import_id: ImportId) -> ImportRecord:
-        record = await self.shop.engine.store.get_import(import_id)
+        record = await self.context.engine.store.get_import(import_id)
         if record is None:
             raise ImportNotFound(f"no import has the id {import_id}")
         return record
 
     async def cancel(self, import_id: ImportId) -> None:
-        """Stop an import: no chunk of it is recorded from here on; chunks that are done stay."""
-        store = self.shop.engine.store
-        record = await self.get(import_id)
+        """Cancel an import: no further chunk is recorded, and finished chunks stay. Raises ImportIsOver if it ended."""
+        store = self.context.engine.store
         jobs = await store.cancel_import(import_id)
         if jobs is None:
-            raise ImportIsOver(f"import {import_id} is {record.status} already")
+            raise ImportIsOver(f"import {import_id} is {(await self.get(import_id)).status} already")
         for job_id in jobs:
             await store.cancel(job_id)
 
     async def resume(self, import_id: ImportId) -> None:
-        """Let a failed or cancelled import go on where it stopped: chunks that are done are not done again."""
+        """Continue a failed or cancelled import without repeating finished chunks.
+
+        Raises ImportNotResumable if it cannot continue.
+        """
         record = await self.get(import_id)
         declared = self.types.get(record.type)
         if declared is None:
@@ -161,18 +179,40 @@ class Imports:
             raise ImportNotResumable(f"import {import_id} is {record.status}; only failed and cancelled ones can go on")
         if record.swept_at is not None:
             raise ImportNotResumable(f"the files of import {import_id} are gone; upload it again")
-        if not await self.shop.engine.store.resume_import(import_id, await self._missing(record, declared)):
+        if not await self.context.engine.store.resume_import(import_id, await self._missing(record, declared)):
             raise ImportNotResumable(
                 f"import {import_id} cannot go on: the same file, or one that excludes it, is being imported"
             )
 
+    async def resume_of(self, retried: Sequence[JobId], *, scoped: bool = False) -> None:
+        """Resume the failed imports of these jobs, which an operator is about to retry.
+
+        Call it before the retry: if the store fails in between, the same retry can be repeated. A job that was retried
+        before its import was resumed would refuse that.
+
+        An import that cannot continue stays failed, and its job ends as skipped. The same applies to importers without
+        a company column if the operator is `scoped` to a company.
+        """
+        if not self.types or not retried:
+            return
+        jobs = (await self.context.engine.store.page(JobFilter(type=IMPORT_JOB, ids=retried), len(retried))).jobs
+        over = [job for job in jobs if job.status in (Status.FAILED, Status.CANCELLED)]
+        ids = {found for job in over if (found := loads(job.payload).get("importJobId"))}
+        for import_id in sorted(map(str, ids)):
+            with suppress(ImportNotFound, ImportNotResumable, CompanyMismatch):
+                record = await self.get(import_id)
+                if scoped and record.type in self.types:
+                    self.types[record.type].check_scoped()
+                if record.status is ImportStatus.FAILED:
+                    await self.resume(import_id)
+
     async def _missing(self, record: ImportRecord, declared: ImportType) -> dict[int, NewJob]:
-        """Jobs for what is not done: the plan, chunks, or the finish."""
-        jobs = self.shop.jobs
+        """Return jobs for the unfinished work by chunk index: the plan (-1), chunks, or the finish (chunk count)."""
+        jobs = self.context.jobs
         if record.total_chunks is None:
             return {-1: jobs.parent(declared, record.id, record.company_id)}
         folder, count = loads(record.meta)["folder"], record.total_chunks
-        chunks = await self.shop.engine.store.chunks(record.id)
+        chunks = await self.context.engine.store.chunks(record.id)
         waiting = [c.index for c in chunks if c.status is not ChunkStatus.DONE and 0 <= c.index < count]
         if not waiting:
             return {count: jobs.finish(declared, record.id, record.company_id)}
@@ -181,27 +221,27 @@ class Imports:
     # -- chores ------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Fail the imports one of whose jobs has died."""
-        store = self.shop.engine.store
+        """Fail the imports that wait for a job which has ended or was removed."""
+        store = self.context.engine.store
         for record in await store.close_imports(_BATCH):
-            self.shop.log.error("import.failed", id=record.id, type=record.type, reason=record.message)
+            self.context.log.error("import.failed", id=record.id, type=record.type, reason=record.message)
 
     async def sweep(self) -> None:
-        """Remove the files of imports that are over."""
-        from rowlock.imports.sweep import sweep_ended
+        """Delete the files of ended imports."""
+        from rowlock.imports.cleanup import sweep_ended
 
-        await sweep_ended(self.shop)
+        await sweep_ended(self.context)
 
     async def sweep_forgotten(self) -> None:
-        """Remove files that belong to no import."""
-        from rowlock.imports.sweep import sweep_forgotten
+        """Delete interrupted uploads and files that no import needs."""
+        from rowlock.imports.cleanup import sweep_forgotten
 
-        if count := await sweep_forgotten(self.shop):
-            self.shop.log.info("import.swept", files=count)
+        if count := await sweep_forgotten(self.context):
+            self.context.log.info("import.swept", files=count)
 
     @property
     def chores(self) -> list[tuple[float, Callable[[], Any]]]:
-        """What the keeper does for imports, and how often."""
+        """The maintenance chores of imports, each with its interval in seconds."""
         if not self.types:
             return []
         return [
@@ -212,5 +252,5 @@ class Imports:
 
 
 def _preload() -> None:
-    import rowlock.imports.chunk
-    import rowlock.imports.split  # noqa: F401
+    import rowlock.imports.load.chunk
+    import rowlock.imports.read.partition  # noqa: F401

@@ -1,4 +1,4 @@
-"""The jobs of an import: a parent that plans, chunks that load, one that finishes.
+"""The jobs of an import: a parent job that plans, chunk jobs that load, a finish job.
 
 {"kind": "parent", "importJobId": …}
 {"kind": "chunk", "importJobId": …, "chunkIndex": …, "chunkCount": …, "strategy": …, "payload": {…}}
@@ -16,14 +16,14 @@ from rowlock.storage.records import NewJob
 
 
 class ImportJobs:
-    """Makes the jobs of imports."""
+    """Builds the jobs of imports."""
 
     def __init__(self, enqueuer: Enqueuer, queue: str) -> None:
         self._enqueuer = enqueuer
         self._queue = queue
 
     def parent(self, declared: ImportType, import_id: ImportId, company_id: str | None) -> NewJob:
-        """The job that plans an import; the first one has the import's id."""
+        """Return the job that plans an import; the first one gets the import's id."""
         return self._job(declared, company_id, {"kind": "parent", "importJobId": import_id})
 
     def chunk(
@@ -54,7 +54,7 @@ IMPORTS_FOLDER = "imports"
 
 
 def upload_folder(import_id: ImportId) -> str:
-    """Where the files of an import are in the blob store."""
+    """Return the folder of an import's files in the import store."""
     return f"{IMPORTS_FOLDER}/{import_id}"
 
 

@@ -1,1 +1,1 @@
-"""The life of a job: enqueue, claim, run, finish or retry or die; rescue and retention around it."""
+"""Jobs: enqueue, policies, locks, outcomes and schedules; `worker` claims, runs and settles them."""

@@ -1,4 +1,4 @@
-"""What the parts of a worker are wired with."""
+"""The engine: the components that producers and workers of an application share."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rowlock.jobs.enqueue import Enqueuer
-from rowlock.jobs.policy import Backoff, QueueProfile
+from rowlock.jobs.policy import QueueProfile
 from rowlock.jobs.registry import JobType, Registry
 from rowlock.jobs.schedule import Schedule
 from rowlock.observe.metrics import Measures
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 from rowlock.settings import Settings
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Limit
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One application on one store."""
+    """The components of one application on one store."""
 
     store: Store
     settings: Settings
@@ -28,23 +28,18 @@ class Engine:
     limits: Sequence[Limit]
     redact: Redactor
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    chores: Sequence[tuple[float, Callable[[], Awaitable[None]]]] = ()  # for the keeper: how often, and what
-    warmers: Sequence[Callable[[], Awaitable[None]]] = ()  # what a worker does ahead, so that the first job is quick
-    unserved: Collection[str] = ()  # queues whose jobs could not be done here: no worker serves them unasked
+    chores: Sequence[tuple[float, Callable[[], Awaitable[None]]]] = ()  # of maintenance: interval in seconds, function
+    warmers: Sequence[Callable[[], Awaitable[None]]] = ()  # a worker calls them at start, so that its first job is fast
+    starters: Sequence[Callable[[], Awaitable[None]]] = ()  # maintenance calls them once, at start-up
+    unserved: Collection[str] = ()  # queues whose jobs cannot run here: workers serve them only if named
     measures: Measures = field(default_factory=Measures)
 
     @property
     def types(self) -> dict[str, JobType]:
         return {declared.name: declared for declared in self.registry}
 
-    @property
-    def backoff(self) -> Backoff:
-        """How jobs of unknown type retry."""
-        s = self.settings
-        return Backoff(s.max_attempts, s.backoff_base_seconds, s.backoff_factor, s.backoff_max_seconds)
-
     def queues(self) -> tuple[str, ...]:
-        """Every queue that some handler or profile names and that can be served, the default one first."""
+        """Return the default queue, then every other queue that a handler or profile names and that can be served."""
         named = ({declared.queue for declared in self.registry} | set(self.profiles)) - set(self.unserved)
         named.discard(self.settings.queue)
         return (self.settings.queue, *sorted(named))
@@ -53,7 +48,7 @@ class Engine:
         return {p.name: p.rescue_delay_seconds for p in self.profiles.values() if p.rescue_delay_seconds}
 
     def heartbeat_seconds(self) -> float:
-        """Often enough for the shortest visibility timeout in use."""
+        """Return the heartbeat interval: at most a third of the shortest declared visibility timeout."""
         shortest = min([self.settings.visibility_ms, *(declared.visibility_ms for declared in self.registry)])
         return min(self.settings.heartbeat_ms, shortest / 3) / 1000
 

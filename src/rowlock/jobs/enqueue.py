@@ -1,4 +1,4 @@
-"""Enqueue: from a type and a payload to a durable job. Calls that come together share a commit."""
+"""Enqueue: from a type and a payload to a durable job. Concurrent calls share a commit."""
 
 from __future__ import annotations
 
@@ -7,60 +7,68 @@ import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import MAXYEAR, MINYEAR, datetime
 from itertools import islice
 from operator import length_hint
-from typing import Any
+from typing import Any, Literal
 
-from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, DuplicateJob, StoreError, StoreUnavailable
-from rowlock.garbage import no_garbage
+from rowlock.errors import DELAY_SECONDS_MAX, BadPayload, StoreError, StoreUnavailable
+from rowlock.gc_pause import no_garbage
 from rowlock.ids import uuid7, uuid7s
-from rowlock.jobs.gate import Gate
+from rowlock.jobs.backpressure import Backpressure
 from rowlock.jobs.payload import encode, fingerprint
 from rowlock.jobs.policy import QueueProfile, Unique
 from rowlock.jobs.registry import JobType, Registry, checked_name
 from rowlock.observe import trace
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE, Settings
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
+from rowlock.storage.duplicate import duplicate
 from rowlock.storage.records import JobFilter, JobId, NewJob, OnConflict, Receipt, UniqueKey
 
 Given = tuple[str, dict[str, Any]]  # type and payload
 Caster = Callable[[dict[str, Any], JobId], NewJob]
 
-_PIECE_BYTES = 16 * 1_048_576  # of payloads in one statement, about
+_PIECE_BYTES = 16 * 1_048_576  # of payloads in one statement, roughly
 _FIRST_PIECE = 500
 _UNDER_WAY = 2  # pieces: one that the store works on, and one that is ready to follow
 
 
 class Enqueuer:
-    """Checks jobs and hands them to the store, at most one call at a time: what arrives meanwhile goes together."""
+    """Checks jobs and passes them to the store, one call at a time; jobs that arrive meanwhile share the next call."""
 
     def __init__(
-        self, store: Store, registry: Registry, settings: Settings, profiles: dict[str, QueueProfile], strict: bool
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        profiles: dict[str, QueueProfile],
+        strict: bool,
+        unique: Unique | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._settings = settings
         self._profiles = profiles
         self._strict = strict
+        self._unique = unique  # policy of jobs whose call and type name none
         self._pending: list[tuple[NewJob, asyncio.Future[Receipt]]] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, Backpressure] = {}
 
     def prepare(self, type_name: str, payload: dict[str, Any], **options: Any) -> NewJob:
-        """A job ready for the store; raises for an unknown type or a payload that its handler would not take."""
+        """Return a job ready for the store. Raises UnknownJobType, or BadPayload if its handler would not accept it."""
         return self._caster(type_name, Options(**options))(payload, uuid7())
 
     def prepare_many(self, jobs: Iterable[Given], options: Options) -> list[NewJob]:
-        """The same for many, with what they have in common worked out once."""
+        """Like `prepare` for many jobs; computes what they share only once."""
         given = list(jobs)
         return self._piece(iter(given), options, {}, len(given), sys.maxsize)
 
     def _piece(
         self, source: Iterator[Given], options: Options, casters: dict[str, Caster], count_max: int, bytes_max: int
     ) -> list[NewJob]:
-        """The next jobs of a long row, made ready: as many as go in one statement."""
+        """Prepare the next jobs of `source`, as many as fit in one statement."""
         count = min(count_max, max(length_hint(source, count_max), 1))
         made = []
         with no_garbage():
@@ -76,7 +84,7 @@ class Enqueuer:
         return made
 
     def _caster(self, type_name: str, options: Options) -> Caster:
-        """A function that makes jobs of one type and one call: what they have in common is worked out here."""
+        """Return a function that makes jobs of one type and one call; what they share is computed here."""
         declared = self._registry.require(type_name) if self._strict else self._registry.get(type_name)
         checked_name(type_name, "job type")
         options.check(type_name)
@@ -86,7 +94,9 @@ class Enqueuer:
         limited = declared if declared and declared.limit is not None and options.limit_key is None else None
         limit_key = options.limit_key
         company_id = options.company_id
-        unique = options.unique or (declared and declared.unique)
+        unique = options.unique or (declared and declared.unique) or self._default_unique(options)
+        if unique is not None and unique.policy == "none":
+            unique = None
         priority, max_attempts = options.priority, options.max_attempts
         if priority is None:
             priority = declared.priority if declared else 100
@@ -95,6 +105,7 @@ class Enqueuer:
         queue = options.queue or (declared.queue if declared else settings.queue)
         visibility_ms = declared.visibility_ms if declared else settings.visibility_ms
         delay_seconds, at, traceparent = options.delay_seconds, options.at, trace.current()
+        oldest_name = self._registry.oldest_name(type_name)
         new = tuple.__new__  # the named constructor would cost more than encoding a small payload
 
         def cast(payload: dict[str, Any], job_id: JobId) -> NewJob:
@@ -105,7 +116,7 @@ class Enqueuer:
             company = company_id
             if company is None and ("companyId" in payload or "company_id" in payload):
                 company = _company(payload)
-            held = _unique_key(unique, type_name, payload, company) if unique else None
+            held = _unique_key(unique, oldest_name, payload, company) if unique else None
             return new(
                 NewJob,
                 (
@@ -127,8 +138,14 @@ class Enqueuer:
 
         return cast
 
+    def _default_unique(self, options: Options) -> Unique | None:
+        """Return the application's default for jobs of this origin, or None; scheduled jobs have no default."""
+        if options.origin == "schedule" or (options.origin == "code" and self._settings.unique_for == "requests"):
+            return None
+        return self._unique
+
     async def submit(self, job: NewJob) -> Receipt:
-        """Record one job; returns when it is durable."""
+        """Enqueue one job; returns its receipt when it is durable."""
         async with self._room([job]):
             done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
             self._pending.append((job, done))
@@ -137,12 +154,12 @@ class Enqueuer:
             return await done
 
     async def submit_alone(self, job: NewJob) -> Receipt:
-        """Record one job whose id may be taken by an earlier try; if so, that try's job is the answer.
+        """Enqueue one job whose id an earlier try may have used; returns that try's job if so.
 
-        It goes apart from all others, whom a taken id would fail together with it.
+        It is sent alone, since a taken id would fail the other jobs of its statement.
         """
         async with self._room([job]):
-            # Nor may what that try has left behind go with others, after this one.
+            # The cancelled remains of the earlier try must not go with other jobs after this one either.
             self._pending[:] = [(new, done) for new, done in self._pending if new.id != job.id or not done.done()]
             try:
                 (receipt,) = await self._store.enqueue([softened(job)])
@@ -152,24 +169,31 @@ class Enqueuer:
                 if not (await self._store.page(JobFilter(ids=[job.id]), 1)).jobs:
                     raise
                 return Receipt(job.id, True)
-        if receipt.job_id == job.id:  # its key may be held by the earlier try's job, which is the same
+        if receipt.job_id == job.id:  # the earlier try's job, which is the same, may hold its key
             return Receipt(job.id, True)
         if job.unique and job.unique.on_conflict is OnConflict.REJECT:
-            raise _duplicate(job, receipt)
+            raise duplicate(job, receipt)
         return receipt
 
     async def submit_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
-        """Record all of these or none. A large number goes piece by piece in one transaction, each made ready
-        while the store works on those before."""
+        """Enqueue all of these jobs or none; returns their receipts.
+
+        A large number is sent in pieces within one transaction, each prepared while the store writes the pieces before
+        it; without transactions, all jobs are sent at once.
+        """
         source, casters = iter(jobs), dict[str, Caster]()
         if connection is not None:
             every = self.prepare_many(source, options)
             async with self._room(every):
                 return await self._store.enqueue(every, connection)
-        # Pieces grow: the store gets to work early, and the next, larger one is made ready meanwhile.
+        # Pieces grow: the store starts early, and the next, larger piece is prepared meanwhile.
         size = min(_FIRST_PIECE, self._settings.enqueue_max)
         piece = self._piece(source, options, casters, size, _PIECE_BYTES)
         following = self._piece(source, options, casters, 1, _PIECE_BYTES)
+        if following and await self._store.lacks_transactions():
+            rest = list(source)
+            piece += following + self._piece(iter(rest), options, casters, len(rest), sys.maxsize)
+            following = []
         if not following:
             async with self._room(piece):
                 return await self._store.enqueue(piece)
@@ -196,7 +220,7 @@ class Enqueuer:
             batch = self._together()
             del self._pending[: len(batch)]
             try:
-                # Each of these stands alone: a duplicate is refused below, without undoing its neighbours.
+                # These jobs are independent: a duplicate is refused below, without undoing its neighbours.
                 receipts = await self._store.enqueue([softened(job) for job, _ in batch])
             except BaseException as error:
                 for _, done in batch:
@@ -209,12 +233,12 @@ class Enqueuer:
                 if done.done():
                     continue
                 if not receipt.created and job.unique and job.unique.on_conflict is OnConflict.REJECT:
-                    done.set_exception(_duplicate(job, receipt))
+                    done.set_exception(duplicate(job, receipt))
                 else:
                     done.set_result(receipt)
 
     def _together(self) -> list[tuple[NewJob, asyncio.Future[Receipt]]]:
-        """The first of those that wait: as many as go in one statement."""
+        """Return the first pending jobs, as many as fit in one statement."""
         room, batch = _PIECE_BYTES, []
         for waiting in islice(self._pending, self._settings.enqueue_max):
             batch.append(waiting)
@@ -225,22 +249,22 @@ class Enqueuer:
 
     @asynccontextmanager
     async def _room(self, jobs: Sequence[NewJob]) -> AsyncIterator[None]:
-        """Room in their queues for these jobs while they are on their way; raises QueueFull."""
+        """Reserve room in their queues for these jobs while they are sent; raises QueueFull."""
         async with AsyncExitStack() as admitted:
             for queue, adding in Counter(job.queue for job in jobs).items():
-                gate = self._gates.get(queue)
-                if gate is None:
+                backpressure = self._gates.get(queue)
+                if backpressure is None:
                     profile = self._profiles.get(queue)
                     size_max = (profile and profile.size_max) or self._settings.queue_size_max
-                    gate = self._gates[queue] = Gate(queue, size_max)
-                await gate.admit(self._store, adding)
-                admitted.callback(gate.arrived, adding)
+                    backpressure = self._gates[queue] = Backpressure(queue, size_max)
+                await backpressure.admit(self._store, adding)
+                admitted.callback(backpressure.arrived, adding)
             yield
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a caller may say about the jobs of one call; what is None comes from the type, then from the settings."""
+    """The options of one enqueue call; None stands for the default of the type, then of the settings."""
 
     queue: str | None = None
     priority: int | None = None
@@ -250,9 +274,10 @@ class Options:
     company_id: str | None = None
     unique: Unique | None = None
     limit_key: str | None = None
+    origin: Literal["code", "request", "schedule"] = "code"  # request: the HTTP API or the command line
 
     def check(self, what: str) -> None:
-        """Raise BadPayload for a value that no store takes."""
+        """Raise BadPayload for a number or time that no store accepts, SettingsError for an invalid name."""
         low, high = PRIORITY_RANGE
         if self.priority is not None and not low <= self.priority <= high:
             raise BadPayload(f"{what}: priority must be {low} to {high}, not {self.priority}")
@@ -272,27 +297,19 @@ class Options:
 
 
 def softened(job: NewJob) -> NewJob:
-    """The same job, to which a taken key is an answer and not an error."""
+    """Return the job with on_conflict RETURN_EXISTING, so that a taken key is no error."""
     if job.unique is None or job.unique.on_conflict is OnConflict.RETURN_EXISTING:
         return job
-    unique = job.unique
-    return job._replace(unique=UniqueKey(unique.key, unique.seconds, unique.while_active, OnConflict.RETURN_EXISTING))
-
-
-def _duplicate(job: NewJob, receipt: Receipt) -> DuplicateJob:
-    return DuplicateJob(
-        f"{job.type}: job {receipt.job_id} is the same and exists already; nothing was enqueued",
-        existing_job_id=receipt.job_id,
-    )
+    return job._replace(unique=replace(job.unique, on_conflict=OnConflict.RETURN_EXISTING))
 
 
 def _unique_key(unique: Unique, type_name: str, payload: dict[str, Any], company_id: str | None) -> UniqueKey:
-    """A key counts within the job's company: nobody learns from a duplicate what others have."""
+    """Return the unique key within the job's company: a duplicate must not reveal another company's jobs."""
     key = _key_of(unique.key(payload), type_name) if callable(unique.key) else unique.key
     key = key or fingerprint(type_name, payload)
     if company_id is not None:
-        key = f"{company_id}\x1f{key}"  # neither can hold what stands between them
-    return UniqueKey(key, unique.seconds, unique.policy == "while_active", unique.on_conflict)
+        key = f"{company_id}\x1f{key}"  # neither part can contain the separator
+    return UniqueKey(key, unique.seconds, unique.policy == "while_active", unique.on_conflict, unique.newest_wins)
 
 
 def _key_of(key: object, type_name: str) -> str:

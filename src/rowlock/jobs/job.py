@@ -1,4 +1,4 @@
-"""What a handler gets: its job, and the ways to talk back."""
+"""The job that a handler receives: payload, cancellation, progress and transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rowlock.jobs.transaction import JobTransaction
 from rowlock.storage.records import Claimed
 
 if TYPE_CHECKING:
-    from rowlock.jobs.context import Context
+    from rowlock.jobs.worker.context import Context
 
 
 class Job:
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """This attempt, counted from 1."""
+        """The number of this attempt, counted from 1."""
         return self._claimed.attempt
 
     @property
@@ -57,7 +57,7 @@ class Job:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job: hand it to other systems, which see an attempt at least once."""
+        """A key that is the same for every attempt of this job: pass it to other systems, which may see several."""
         return self._claimed.id
 
     @property
@@ -67,11 +67,16 @@ class Job:
             self._payload = loads(self._claimed.payload)
         return self._payload
 
+    def _take_over(self, payload: str) -> None:
+        """Use the payload of a newer enqueue whose receipt named this job."""
+        self._claimed = self._claimed._replace(payload=payload)
+        self._payload = None
+
     @property
     def cancelled(self) -> bool:
-        """True when this attempt should stop: cancelled, past its deadline, lease lost, or shutting down.
+        """True if this attempt should stop: cancelled, past its deadline, lease lost, or shutting down.
 
-        A handler that has seen it true and returns has stopped, not succeeded.
+        A handler that reads True and then returns counts as stopped, not as succeeded.
         """
         if self._stop_reason is None:
             return False
@@ -79,16 +84,17 @@ class Job:
         return True
 
     def progress(self, percent: float, message: str | None = None) -> None:
-        """Report progress, 0 to 100; written soon, the latest report wins. Callable from any thread."""
+        """Report progress, 0 to 100 %; written soon, the latest report wins. Callable from any thread."""
         if not 0 <= percent <= 100:
             raise ValueError(f"progress must be 0 to 100, not {percent}")
         self._context.report(self._claimed, int(percent), message)
 
     def transaction(self) -> JobTransaction:
-        """A transaction on the store's database: your writes and this job's completion commit together, or neither.
+        """Return a transaction on the store's database that commits your writes together with this job's completion.
 
-        `async with job.transaction() as tx:` in async handlers, `with` in plain ones. If the lease was lost, nothing
-        commits and LeaseLost is raised. What the job results in is `tx.result`; the handler's return value is not used.
+        Use `async with job.transaction() as tx:` in async handlers, `with` in plain ones. If the lease was lost,
+        nothing commits and LeaseLost is raised. The job's result is `tx.result`; the handler's return value is not
+        used. A store without transactions (MongoDB without a replica set) raises NoTransactions, and the job fails.
         """
         return JobTransaction(self, self._context)
 

@@ -1,4 +1,4 @@
-"""Payloads and results: JSON and nothing else; the same content has the same text and the same hash."""
+"""Payloads and results: JSON and nothing else. The hash of a payload does not depend on the order of its keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from rowlock.errors import BadPayload, PayloadTooLarge
-from rowlock.observe.redact import Redactor
+from rowlock.observe.redaction import Redactor
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 def encode(payload: object, what: str, bytes_max: int) -> str:
-    """JSON text of a payload, with its keys in the given order; raises BadPayload that says what is wrong."""
+    """Return a payload as JSON text, its keys in the given order; raises BadPayload or PayloadTooLarge."""
     if type(payload) is not dict:
         raise BadPayload(f"{what}: the payload must be an object (a dict), not {type(payload).__name__}")
     try:
@@ -41,13 +41,13 @@ def _dumps(value: object, bytes_max: int) -> str:
         raise _TooLong(len(text))
     decoded = text.decode()
     if "null" in decoded:
-        # NaN and the infinities have become null: look again, since that would lose a number silently.
+        # orjson writes NaN and infinities as null: check again, since that would lose a number silently.
         json.dumps(value, allow_nan=False, default=str)
     return decoded
 
 
 def encode_result(result: object, type_name: str, bytes_max: int) -> str:
-    """JSON text of what a handler gave; raises BadPayload where it is not JSON, or too much of it."""
+    """Return a handler's result as JSON text; raises BadPayload if it is not JSON or too large."""
     try:
         return _dumps(result, bytes_max)
     except _TooLong as error:
@@ -61,7 +61,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def payload_hash(payload: Mapping[str, Any], redact: Redactor) -> str:
-    """16 hex digits of SHA-256 of a payload, whatever the order of keys, and whatever its secrets are."""
+    """Return 16 hex digits of a payload's SHA-256, independent of the order of keys and of secrets."""
     canonical = orjson.dumps(_without_secrets(payload, redact), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()[:16]
 
@@ -76,6 +76,6 @@ def _without_secrets(value: Any, redact: Redactor) -> Any:
 
 
 def fingerprint(type_name: str, payload: object) -> str:
-    """SHA-256 of type and payload, whatever the order of keys, as 64 hex digits."""
+    """Return the SHA-256 of type and payload as 64 hex digits, independent of the order of keys."""
     canonical = orjson.dumps([type_name, payload], option=_STRICT | orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()

@@ -1,17 +1,17 @@
-"""Reading jobs by id: calls that come together share a statement."""
+"""Read jobs by id; concurrent calls share a statement."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobFilter, JobId, JobRecord
 
 _TOGETHER_MAX = 500
 
 
 class Reader:
-    """Reads records, at most one statement at a time: what is asked for meanwhile goes together."""
+    """Reads records, one statement at a time; calls that arrive meanwhile share the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -19,7 +19,7 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, job_id: JobId) -> JobRecord | None:
-        """The record as it is after this call began, or None."""
+        """Return the job's record, read after this call began, or None if no job has this id."""
         job_id = job_id.lower()
         future = self._waiting.get(job_id)
         if future is None:
@@ -37,7 +37,7 @@ class Reader:
             except Exception as error:
                 for future in asked.values():
                     future.set_exception(error)
-                    future.exception()  # whoever asked may have gone: then nobody else looks at it
+                    future.exception()  # marks it as retrieved: the caller may be gone
                 continue
             found = {job.id: job for job in page.jobs}
             for job_id, future in asked.items():

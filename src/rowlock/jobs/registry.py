@@ -1,15 +1,15 @@
-"""The job types that an application knows, by name."""
+"""The registered job types of an application, by name."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rowlock.errors import SettingsError, UnknownJobType
-from rowlock.jobs.guard import GuardRule
+from rowlock.errors import BadPayload, SettingsError, UnknownJobType
+from rowlock.jobs.locks import LockRule
 from rowlock.jobs.policy import Backoff, Unique
 from rowlock.jobs.signature import Arguments, compile_arguments, fields_of
 from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
@@ -34,25 +34,47 @@ class JobType:
     deadline_seconds: float | None = None
     batch: int | None = None
     permanent: tuple[type[BaseException], ...] = ()
-    guard: GuardRule | None = None
+    lock: LockRule | None = None
+
+    def results(self, returned: Any, jobs: int) -> list[Any]:
+        """Return the result of a batch handler as one entry per job; raises BadPayload if it has another form."""
+        if returned is None:
+            return [None] * jobs
+        if not isinstance(returned, list) or len(returned) != jobs:
+            raise BadPayload(f"{self.name}: a batch handler returns None or a list with one entry per job")
+        return returned
 
 
 class Registry:
-    """Adding a type is a function and a decorator."""
+    """The job types of one application and their aliases."""
 
     def __init__(self) -> None:
         self._types: dict[str, JobType] = {}
+        self._present_names: dict[str, str] = {}  # by alias
+        self._oldest_names: dict[str, str] = {}  # by present name, for types with aliases
 
     def add(self, job_type: JobType) -> None:
         if job_type.name in self._types:
             raise SettingsError(f"job {job_type.name!r} is registered twice; names must be different")
         self._types[job_type.name] = job_type
 
+    def alias(self, name: str, existing: str) -> None:
+        """Register the handler of an existing type under an additional, older name."""
+        self.add(replace(self.require(existing), name=checked_name(name, "job type")))
+        present = self._present_names[name] = self._present_names.get(existing, existing)
+        if existing == self.oldest_name(existing):
+            self._oldest_names[present] = name
+
+    def oldest_name(self, name: str) -> str:
+        """Return the first name that this type had: the same for the type and all of its aliases."""
+        present = self._present_names.get(name, name)
+        return self._oldest_names.get(present, present)
+
     def get(self, name: str) -> JobType | None:
         return self._types.get(name)
 
     def require(self, name: str) -> JobType:
-        """The type of this name; the error suggests the nearest ones."""
+        """Return the type of this name; raises UnknownJobType, which suggests the nearest names."""
         found = self._types.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self._types, n=3)
@@ -75,14 +97,14 @@ class Registry:
 
 
 def checked_name(name: str, what: str) -> str:
-    """A name of a type, queue, limit or key; raises where it is empty, too long or has control characters."""
+    """Return a name of a type, queue, limit or key; raises SettingsError if it is empty, too long or not printable."""
     if not isinstance(name, str) or not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
         raise SettingsError(f"{what} {name!r}: must be 1 to {NAME_LENGTH_MAX} printable characters")
     return name
 
 
 def checked_limit(name: str, concurrency: int | None, rate: int | None, per_seconds: float) -> Limit:
-    """A limit that jobs may share; raises where it limits nothing or cannot be kept."""
+    """Return a limit that jobs may share; raises SettingsError if it limits nothing or cannot be kept."""
     checked_name(name, "limit")
     if ":" in name:
         raise SettingsError(f"limit {name!r}: the name may not contain a colon, which separates it from the part")
@@ -96,7 +118,7 @@ def checked_limit(name: str, concurrency: int | None, rate: int | None, per_seco
 def make_type(
     name: str, handler: Callable[..., Any], names: Mapping[str, Any], *, batch: int | None, **declared: Any
 ) -> JobType:
-    """Check a declaration and compile its signature."""
+    """Check a declaration and compile the handler's signature; raises SettingsError."""
     checked_name(name, "job type")
     if batch is not None and not 1 <= batch <= 10_000:
         raise SettingsError(f"job {name!r}: batch must be 1 to 10000, not {batch}")
@@ -113,8 +135,8 @@ def make_type(
     arguments = compile_arguments(name, handler, names)
     if batch is not None and arguments is not None:
         raise SettingsError(f"job {name!r}: a batch handler takes the list of jobs and nothing else")
-    if (guard := declared.get("guard")) is not None:
+    if (lock := declared.get("lock")) is not None:
         if batch is not None:
             raise SettingsError(f"job {name!r}: a batch handler cannot be guarded: each of its jobs has its own lock")
-        guard.check(name, fields_of(handler))
+        lock.check(name, fields_of(handler))
     return JobType(name, handler, is_async, arguments, batch=batch, **declared)

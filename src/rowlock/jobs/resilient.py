@@ -1,41 +1,140 @@
-"""Resilient mode: with QUEUE_RESILIENT_MODE=true a job is run where it is enqueued, at once, without the queue."""
+"""Resilient mode: with QUEUE_RESILIENT_MODE=true a job runs at once in the process that enqueues it, without the queue.
+
+The store may be unavailable. While it is available, the handler's idempotency lock is taken and a failure is recorded.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
 
-from rowlock.errors import Outcome
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.jobs.classify import describe
-from rowlock.jobs.context import Context
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.job import Job
-from rowlock.jobs.registry import Registry
-from rowlock.storage.records import Claimed, NewJob, Receipt
+from rowlock.jobs.locks import Lock, LockContext
+from rowlock.jobs.outcome import after_error
+from rowlock.jobs.payload import encode_result
+from rowlock.jobs.registry import JobType
+from rowlock.jobs.worker.context import Context
+from rowlock.storage.contract import Store
+from rowlock.storage.records import Claimed, NewJob, Outcome, Receipt
+from rowlock.storage.reliability import FailureRecord
 
 _OWNER = "00000000-0000-7000-8000-000000000000"
+_STORE_SECONDS = 2.0  # for one call; then the store counts as unavailable
 
 
-async def run_now(engine: Engine, new: NewJob, log: Any) -> Receipt:
-    """Run the handler and return when it is done; its exception is the caller's. One attempt, nothing recorded."""
-    registry: Registry = engine.registry
-    declared = registry.require(new.type)
+@dataclass(frozen=True, slots=True)
+class Ran:
+    receipt: Receipt
+    result: str | None  # JSON text
+
+
+async def run_now(engine: Engine, new: NewJob, log: Any) -> Ran:
+    """Run the handler once and return its result; its exception propagates. The job itself is not recorded."""
+    declared = engine.registry.require(new.type)
     claimed = Claimed(new.id, 1, 1, 1, 0, new.priority, new.type, new.payload, new.company_id, new.limit_key, new.trace)
-    loop = asyncio.get_running_loop()
-    job = Job(claimed, Context(engine.store, _OWNER, new.queue, engine.enqueuer, loop, leased=False))
-    given = {} if declared.arguments is None or declared.batch is not None else declared.arguments(new.payload)
-    first: Any = job if declared.batch is None else [job]
     log.info("job.started", jobs=[new.id], type=new.type, mode="resilient")
+    began = time.monotonic()
     try:
-        if declared.is_async:
-            result = await declared.handler(first, **given)
-        else:
-            result = await asyncio.to_thread(declared.handler, first, **given)
-        if declared.batch is not None and isinstance(result, list) and isinstance(result[0], BaseException):
-            raise result[0]
+        result = await _run(engine, declared, claimed, new.queue, log)
     except Exception as error:
-        level = log.warning if isinstance(error, Outcome) else log.error
-        level("job.failed", job=new.id, type=new.type, reason=describe(error, engine.redact), mode="resilient")
+        await _failed(engine, declared, claimed, new.queue, error, time.monotonic() - began, log)
         raise
     log.info("job.succeeded", count=1, types={new.type: 1}, jobs=[new.id], mode="resilient")
-    return Receipt(new.id, True)
+    return Ran(Receipt(new.id, True), result)
+
+
+async def _run(engine: Engine, declared: JobType, claimed: Claimed, queue: str, log: Any) -> str | None:
+    """Call the handler within the idempotency lock of its type, and return its result as JSON text."""
+    limit = engine.settings.payload_bytes_max
+    context = Context(
+        engine.store, _OWNER, queue, engine.enqueuer, asyncio.get_running_loop(), result_bytes_max=limit, leased=False
+    )
+    job = Job(claimed, context)
+    given = {} if declared.arguments is None or declared.batch is not None else declared.arguments(claimed.payload)
+    if declared.lock is None:
+        result = await _call(declared, job, given)
+    else:
+        stale_seconds = engine.settings.lock_stale_minutes * 60
+        store = cast(Store, _Impatient(engine.store))
+        lock_context = LockContext(store, stale_seconds, engine.redact, engine.measures, log)
+        async with Lock(lock_context, declared.lock.key(job.payload, job.company_id), job.payload, job.id) as lock:
+            skipped = {"skipped": True, "reason": lock.reason}
+            result = skipped if lock.skipped else await _call(declared, job, given)
+    if job._settled:
+        return context.result
+    return None if result is None else encode_result(result, claimed.type, limit)
+
+
+async def _call(declared: JobType, job: Job, given: dict[str, Any]) -> Any:
+    first: Any = job if declared.batch is None else [job]
+    if declared.is_async:
+        result = await declared.handler(first, **given)
+    else:
+        result = await asyncio.to_thread(declared.handler, first, **given)
+    if declared.batch is None:
+        return result
+    (entry,) = declared.results(result, 1)
+    if isinstance(entry, BaseException):
+        raise entry
+    return entry
+
+
+async def _failed(
+    engine: Engine, declared: JobType, claimed: Claimed, queue: str, error: Exception, seconds: float, log: Any
+) -> None:
+    """Log the failed attempt, the job's only one, and record it if the store is available."""
+    reason = describe(error, engine.redact)
+    end = after_error(claimed, queue, declared, error, seconds, engine.redact, datetime.now(UTC))
+    failed = end is not None and end.outcome in (Outcome.FAILED, Outcome.RETRY)
+    level = log.error if failed else log.warning
+    level("job.failed", job=claimed.id, type=claimed.type, reason=reason, mode="resilient")
+    if end is None or end.failure is None:
+        return
+    store = cast(Store, _Impatient(engine.store))
+    try:
+        await store.add_failure(
+            FailureRecord(
+                id=end.failure.id,
+                job_id=claimed.id,
+                job_name=claimed.type,
+                queue_name=queue,
+                company_id=claimed.company_id,
+                payload=end.failure.payload,
+                attempts=1,
+                max_attempts=1,
+                is_final_attempt=True,
+                failed_reason=end.error or "",
+                stack_trace=end.failure.stack,
+                first_failed_at=await store.now(),
+                resolved_at=None,
+                owner=_OWNER,
+            )
+        )
+    except StoreError as refused:
+        log.warning("failure.not_recorded", job=claimed.id, type=claimed.type, reason=str(refused))
+
+
+class _Impatient:
+    """Wraps a store and limits each call to `_STORE_SECONDS`, so that a hanging store does not block the job."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        found = getattr(self._store, verb)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            try:
+                async with asyncio.timeout(_STORE_SECONDS):
+                    return await found(*args, **options)
+            except TimeoutError:
+                raise StoreUnavailable(f"the store did not answer within {_STORE_SECONDS:g} s") from None
+
+        return call

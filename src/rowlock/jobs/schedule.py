@@ -1,4 +1,4 @@
-"""Schedules: which job runs when. Ticks are computed here; that one fires once is the store's business."""
+"""Schedules: which job runs when. This module computes the ticks; the store makes each fire once."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _EVERY_MAX_SECONDS = 366 * 86_400
 
 
 class Missed(StrEnum):
-    """What becomes of ticks that nobody was there for."""
+    """What happens to missed ticks: those that no worker fired in time."""
 
-    SKIP = "skip"  # they are noted, and that is all
-    RUN_ONCE = "run_once"  # one run makes up for all of them
+    SKIP = "skip"  # recorded as missed, not run
+    RUN_ONCE = "run_once"  # one run for all of them
     CATCH_UP = "catch_up"  # each runs, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One job, again and again: by a cron line in a time zone, or every so many seconds."""
+    """A recurring job: by a cron line in a time zone, or every `every_seconds` seconds."""
 
     name: str
     type: str
@@ -36,29 +36,44 @@ class Schedule:
     payload: dict[str, Any] = field(default_factory=dict)
     missed: Missed = Missed.RUN_ONCE
     grace_seconds: float = 60.0  # a tick that is later than this counts as missed
-    start_delay_seconds: float = 0.0  # after a process starts, before it fires this schedule
+    start_delay_seconds: float = 0.0  # from the start of a process until it fires this schedule
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def spec(self) -> str:
-        """How it was declared: when this changes, the next tick is counted anew."""
-        return f"cron {self.cron} {self.zone}" if self.cron is not None else f"every {self.every_seconds:g} s"
+        """The declared timing as text; if it changes, the next tick is computed again."""
+        if self.cron is not None:
+            return f"cron {self.cron} {self.zone}"
+        start = f", first {self.start_delay_seconds:g} s after start-up" if self.from_start else ""
+        return f"every {self.every_seconds:g} s{start}"
 
-    def next_after(self, moment: datetime) -> datetime:
-        """The first tick after this moment.
+    @property
+    def from_start(self) -> bool:
+        """Whether ticks count from the start-up of the fleet: an interval with a start delay."""
+        return self.cron is None and self.start_delay_seconds > 0
 
-        A cron line means the clock on the wall of its zone. An hour that the clocks leave out: its ticks come right
-        after it. An hour that comes twice: a line with fixed hours ticks the first time only.
+    def first_after(self, moment: datetime) -> datetime:
+        """Return the first tick of a fleet that starts at this moment."""
+        if self.from_start:
+            return moment + timedelta(seconds=self.start_delay_seconds)
+        return self.next_after(moment)
+
+    def next_after(self, moment: datetime, tick: datetime | None = None) -> datetime:
+        """Return the first tick after this moment; ticks that count from start-up continue from a known `tick`.
+
+        A cron line means the local time of its zone. At DST start, skipped times fire right after the gap; at DST end,
+        a line with fixed hours fires only the first of the repeated times.
         """
         if self.cron is None:
-            # Counted from a fixed moment, so that all machines agree on the ticks.
+            # Counted from a fixed moment, or from a tick in the store, so that all machines agree on the ticks.
             assert self.every_seconds is not None
             step = timedelta(seconds=self.every_seconds)
-            return moment + step - (moment - _EPOCH) % step
+            origin = tick if self.from_start and tick is not None else _EPOCH
+            return moment + step - (moment - origin) % step
         return next(CronSim(self.cron, moment.astimezone(ZoneInfo(self.zone)))).astimezone(UTC)
 
     def check(self) -> None:
-        """Raise SettingsError for what would never fire, or not as meant."""
+        """Raise SettingsError if the declaration is invalid or would never fire."""
         what = f"schedule {self.name!r}"
         if (self.cron is None) == (self.every_seconds is None):
             raise SettingsError(f"{what}: give either cron= or every_seconds=")

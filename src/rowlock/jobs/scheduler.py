@@ -1,10 +1,10 @@
-"""The scheduler: fires what is due. Any number of them may run; the store lets one of them win each tick."""
+"""The scheduler fires schedules that are due. Any number of them may run; the store lets one win each tick."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,13 +12,13 @@ from rowlock.errors import RowlockError, StoreError
 from rowlock.jobs.enqueue import Enqueuer, softened
 from rowlock.jobs.schedule import Missed, Schedule
 from rowlock.observe.metrics import Measures
-from rowlock.storage.base import Store
-from rowlock.storage.records import NewJob
+from rowlock.storage.contract import Store
+from rowlock.storage.records import NewJob, Worker
 from rowlock.storage.reliability import ScheduleRecord, Tick
 
-_LOOK_SECONDS = 10.0  # for pauses, and for what others declared anew
+_LOOK_SECONDS = 10.0  # between checks for pauses and for changes that other processes declared
 _AGAIN_SECONDS = 1.0
-_ROUND_MAX = 1_000  # ticks of one schedule that are made up for in one round
+_ROUND_MAX = 1_000  # ticks of one schedule that fire in one round
 _CLOSED_MAX = 1_000
 
 
@@ -26,18 +26,31 @@ class Scheduler:
     """Fires the schedules of one application."""
 
     def __init__(
-        self, store: Store, enqueuer: Enqueuer, schedules: Mapping[str, Schedule], measures: Measures, log: Any
+        self,
+        store: Store,
+        enqueuer: Enqueuer,
+        schedules: Mapping[str, Schedule],
+        measures: Measures,
+        log: Any,
+        *,
+        workers: Callable[[], Sequence[Worker]] = tuple,
+        queues: Callable[[], Collection[str]] = tuple,
+        alive_seconds: float = 30.0,
     ) -> None:
         self._store = store
         self._enqueuer = enqueuer
         self._schedules = schedules
         self._measures = measures
         self._log = log
+        self._workers = workers  # those of this process
+        self._queues = queues  # those of this application
+        self._alive_seconds = alive_seconds  # a worker seen within this time is running
         self._started = time.monotonic()
+        self._started_at: datetime | None = None  # by the store's clock
         self._declared = False
 
     async def run(self) -> None:
-        """Fire what is due until cancelled; survives a store that goes away."""
+        """Fire due ticks until cancelled; survives store outages."""
         while self._schedules:
             try:
                 delay = await self.round()
@@ -47,18 +60,20 @@ class Scheduler:
             await asyncio.sleep(delay)
 
     async def round(self) -> float:
-        """Fire everything that is due now; in how many seconds to look again."""
+        """Fire all ticks that are due now; returns the seconds until the next round."""
         now = await self._store.now()
+        if self._started_at is None:
+            self._started_at = now - timedelta(seconds=time.monotonic() - self._started)
         if not self._declared:
-            first = [(s.name, s.spec, s.next_after(now)) for s in self._schedules.values()]
-            await self._store.declare_schedules(first)
+            await self._declare(now)
             self._declared = True
+        elapsed = max(time.monotonic() - self._started, (now - self._started_at).total_seconds())
         delay = _LOOK_SECONDS
         for record in await self._store.schedules():
             schedule = self._schedules.get(record.name)
             if schedule is None or record.paused_at is not None or record.spec != schedule.spec:
                 continue
-            wait = schedule.start_delay_seconds - (time.monotonic() - self._started)
+            wait = schedule.start_delay_seconds - elapsed
             if wait > 0:
                 delay = min(delay, wait)
                 continue
@@ -67,15 +82,43 @@ class Scheduler:
         await self.close_runs()
         return max(delay, 0.01)
 
+    async def _declare(self, now: datetime) -> None:
+        """Declare the schedules in the store; if no other worker runs, restart those that count from start-up."""
+        schedules = self._schedules.values()
+        before = {record.name: record for record in await self._store.schedules()}
+        await self._store.declare_schedules([(s.name, s.spec, s.first_after(now)) for s in schedules])
+        starting = [s for s in schedules if s.from_start and s.name in before and before[s.name].spec == s.spec]
+        if not starting or await self._fleet_runs(now):
+            return
+        for schedule in starting:
+            expected, first = before[schedule.name].next_at, schedule.first_after(now)
+            owed = expected <= now and schedule.missed is Missed.CATCH_UP
+            if not owed and not now < expected <= first:
+                await self._store.move_schedule(schedule.name, expected, first)
+
+    async def _fleet_runs(self, now: datetime) -> bool:
+        """Return whether this process joins a running fleet: workers of its queues that started before it.
+
+        Processes that start together do not count each other, so each applies the rule of the start-up.
+        """
+        assert self._started_at is not None
+        ours, queues = {worker.id for worker in self._workers()}, set(self._queues())
+        alive_from = now - timedelta(seconds=self._alive_seconds)
+        return any(
+            w.seen_at >= alive_from and w.started_at < self._started_at and w.id not in ours
+            for w in await self._store.workers()
+            if queues.intersection(w.queues)
+        )
+
     async def close_runs(self) -> None:
-        """Note how runs ended."""
+        """Record, count and log how runs ended."""
         for run in await self._store.close_runs(_CLOSED_MAX):
             self._measures.add("schedule_run", {"schedule": run.name, "status": run.status.value})
             level = self._log.info if run.error is None else self._log.warning
             level("schedule.ended", schedule=run.name, job=run.job_id, status=run.status.value, reason=run.error)
 
     async def _fire(self, schedule: Schedule, record: ScheduleRecord, now: datetime) -> datetime:
-        """Fire the ticks of one schedule that are due; the next one after them."""
+        """Fire the due ticks of one schedule; returns the next tick after them."""
         due = record.next_at
         for _ in range(_ROUND_MAX):
             if due > now:
@@ -91,32 +134,32 @@ class Scheduler:
         return due
 
     def _tick(self, schedule: Schedule, due: datetime, now: datetime) -> Tick:
-        """What to do about a tick that is due."""
+        """Decide what to do about a due tick."""
         late = now - due > timedelta(seconds=schedule.grace_seconds)
-        at, next_at = due, schedule.next_after(due)
+        at, next_at = due, schedule.next_after(due, due)
         if late and schedule.missed is not Missed.CATCH_UP:
-            at, next_at = _last_until(schedule, due, now), schedule.next_after(now)
+            at, next_at = _last_until(schedule, due, now), schedule.next_after(now, due)
         job = None if late and schedule.missed is Missed.SKIP else self._job(schedule, at)
         return Tick(schedule.name, at, due, next_at, job)
 
     def _job(self, schedule: Schedule, tick: datetime) -> NewJob | None:
         try:
-            made = self._enqueuer.prepare(schedule.type, schedule.payload, **schedule.options)
-        except RowlockError as error:  # a payload that its handler no longer takes must not hold up the others
+            made = self._enqueuer.prepare(schedule.type, schedule.payload, **schedule.options, origin="schedule")
+        except RowlockError as error:  # a payload that its handler no longer accepts must not block the others
             self._log.error("schedule.refused", schedule=schedule.name, tick=tick.isoformat(), reason=str(error))
             return None
-        # A run that is still under way, or has been done, is what this tick finds: not a reason to stop ticking.
+        # A duplicate, an earlier run that is still running or done, is an answer: not a reason to stop ticking.
         return softened(made)
 
 
 def _last_until(schedule: Schedule, due: datetime, now: datetime) -> datetime:
-    """The last tick that is not after now, found without walking over years of them."""
+    """Return the last tick up to `now`, by bisection instead of walking over years of ticks."""
     low, high = due, now
     while (high - low).total_seconds() > 1:
         middle = low + (high - low) / 2
-        if schedule.next_after(middle) <= now:
+        if schedule.next_after(middle, due) <= now:
             low = middle
         else:
             high = middle
-    tick = schedule.next_after(low)
+    tick = schedule.next_after(low, due)
     return tick if due < tick <= now else due

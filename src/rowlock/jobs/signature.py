@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from rowlock.errors import BadPayload, SettingsError
 
-# Kinds of error whose message is made from the value.
+# Error types whose message may contain the value.
 _TELLTALE = {
     "value_error": "was refused by a validator",
     "assertion_error": "was refused by a validator",
@@ -25,10 +25,10 @@ Arguments = Callable[[str | bytes], dict[str, Any]]
 def compile_arguments(
     name: str, handler: Callable[..., Any], names: Mapping[str, Any] | None = None
 ) -> Arguments | None:
-    """A function from payload text to the handler's keyword arguments; None when the handler takes the job alone.
+    """Return a function from payload text to the handler's keyword arguments; None if the handler takes only the job.
 
-    Unknown, missing and ill-typed fields raise BadPayload, which names each of them. `names` are those that the
-    handler's annotations may use besides its module's, where it is defined inside a function.
+    The function raises BadPayload, which names the unknown, missing and ill-typed fields. `names` are local names that
+    the annotations of a handler defined inside a function may use. Raises SettingsError for an unusable signature.
     """
     parameters = list(inspect.signature(handler).parameters.values())
     if not parameters or parameters[0].kind not in (
@@ -64,7 +64,7 @@ def compile_arguments(
             schema[field.name] = hint
         else:
             schema[field.name] = NotRequired[Annotated[hint, Field()]]
-    make: Any = TypedDict  # the functional form, with names known only now
+    make: Any = TypedDict  # the functional form: the names are known only at run time
     shape = make(f"{_name(handler)}_arguments", schema)
     shape.__pydantic_config__ = ConfigDict(extra=extra)
     try:
@@ -89,7 +89,7 @@ def compile_arguments(
 
 
 def fields_of(handler: Callable[..., Any]) -> set[str] | None:
-    """The payload fields that a handler takes; None when it takes any."""
+    """Return the payload fields that a handler takes; None if it takes any."""
     fields = list(inspect.signature(handler).parameters.values())[1:]
     if any(field.kind is inspect.Parameter.VAR_KEYWORD for field in fields):
         return None
@@ -97,7 +97,7 @@ def fields_of(handler: Callable[..., Any]) -> set[str] | None:
 
 
 def _problems(error: ValidationError) -> str:
-    """Each problem with its field; never the value, which may be a secret."""
+    """Return each problem with its field, never with the value, which may be a secret."""
     found = []
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         place = ".".join(map(str, item["loc"]))

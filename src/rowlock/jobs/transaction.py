@@ -9,21 +9,26 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rowlock.errors import JobError, LeaseLost
+from rowlock.errors import JobError, LeaseLost, NoTransactions
 from rowlock.jobs.payload import encode_result
-from rowlock.storage.base import StoreTransaction
-from rowlock.storage.records import Outcome, Receipt, Settlement
+from rowlock.storage.contract import StoreTransaction
+from rowlock.storage.imports import ImportId, ImportStep
+from rowlock.storage.records import Attempt, Outcome, Receipt, Settlement
 
 if TYPE_CHECKING:
-    from rowlock.jobs.context import Context
     from rowlock.jobs.job import Job
+    from rowlock.jobs.worker.context import Context
 
 
 class JobTransaction:
-    """Writes that happen exactly once: they commit with the job's success, or not at all."""
+    """A transaction whose writes happen exactly once: they commit with the job's success, or not at all."""
 
-    def __init__(self, job: Job, context: Context) -> None:
+    def __init__(
+        self, job: Job, context: Context, importing: tuple[ImportId, int] | None = None, *, ends: bool = True
+    ) -> None:
         self.result: Any = None
+        self._importing = importing  # import id and chunk index, if the job is a step of an import
+        self._ends = ends  # False: the job goes on after this transaction
         self._job = job
         self._context = context
         self._inner: AbstractAsyncContextManager[StoreTransaction] | None = None
@@ -32,16 +37,16 @@ class JobTransaction:
 
     @property
     def connection(self) -> Any:
-        """The driver's own connection, inside the transaction."""
+        """The driver's connection, inside the transaction."""
         return self._open.connection
 
     @property
     def store(self) -> StoreTransaction:
-        """The store's own transaction, for the verbs that Rowlock itself needs."""
+        """The store's transaction, for Rowlock's own verbs."""
         return self._open
 
     async def execute(self, query: Any, *args: Any) -> None:
-        """Run one statement; placeholders are the store's own: $1 on PostgreSQL, ? on SQLite. On MongoDB a command."""
+        """Run one statement; placeholders are the store's: $1 on PostgreSQL, ? on SQLite. On MongoDB, run a command."""
         await self._open.execute(query, *args)
 
     async def fetch(self, query: Any, *args: Any) -> list[Any]:
@@ -62,30 +67,41 @@ class JobTransaction:
     async def __aenter__(self) -> JobTransaction:
         if self._job._settled:
             raise JobError("this job was completed by an earlier job.transaction(); a handler completes once")
-        self._inner = self._context.store.transaction()
-        self._store = await self._inner.__aenter__()
+        self._inner = self._begun()
+        try:
+            self._store = await self._inner.__aenter__()
+        except NoTransactions as error:
+            raise NoTransactions(f"job.transaction() in job type {self._job.type!r}: {error}") from None
         return self
+
+    def _begun(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        context, claimed = self._context, self._job._claimed
+        lease = claimed.lease if context.leased else None
+        if self._importing is None:
+            return context.store.transaction(None if lease is None else Attempt(claimed.id, lease))
+        return context.store.import_step(ImportStep(*self._importing, claimed.id, context.owner, lease))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._inner is not None
-        if error is None:
+        if error is None and self._ends:
             try:
                 await self._settle()
             except BaseException as refused:
                 await self._inner.__aexit__(type(refused), refused, refused.__traceback__)
                 raise
         await self._inner.__aexit__(kind, error, trace)
-        if error is None:
+        if error is None and self._ends:
             self._job._settled = True
 
     async def _settle(self) -> None:
-        if not self._context.leased:
-            return
         claimed = self._job._claimed
         given, limit = self.result, self._context.result_bytes_max
         result = None if given is None else encode_result(given, claimed.type, limit)
+        if not self._context.leased:
+            self._context.result = result
+            return
         seconds = time.monotonic() - self._began
         settlement = Settlement(
             claimed.id,
@@ -104,7 +120,7 @@ class JobTransaction:
         begun = asyncio.run_coroutine_threadsafe(self.__aenter__(), loop)
         try:
             begun.result()
-        except BaseException as error:  # stopped while it began: nobody else will end it
+        except BaseException as error:  # stopped while it began: nothing else would end it
             begun.cancel()
             asyncio.run_coroutine_threadsafe(self._abandon(error), loop)
             raise
@@ -123,7 +139,7 @@ class JobTransaction:
 
 
 class BlockingTransaction:
-    """The same transaction as a plain handler sees it, through the worker's event loop."""
+    """The transaction for plain (synchronous) handlers; its calls run in the worker's event loop."""
 
     def __init__(self, inner: JobTransaction, loop: asyncio.AbstractEventLoop) -> None:
         self._inner = inner

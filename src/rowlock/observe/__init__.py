@@ -1,1 +1,1 @@
-"""The single exit for what leaves the process: logs, redaction, traces."""
+"""What leaves the process, redacted in one place: logs, metrics, traces and notifications."""

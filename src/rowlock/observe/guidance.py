@@ -1,4 +1,4 @@
-"""Guidance: what people may do about jobs that died, the same in messages to staff, commands and answers."""
+"""Guidance: what to do about dead letters, the same in notifications, commands and HTTP responses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# What was refused says so in many words, as a number most often; "row 403" is not one of them.
+# Services report refused credentials in many ways, mostly as a status number; "row 403" is not one of them.
 _DENIED = re.compile(
     r"\bCallRefused\b|MISSING_SCOPES|\b(?:unauthori[sz]ed|forbidden)\b"
     r"|(?<!row )(?<!line )(?<![\w.,:#/-])(?:401|403)(?![\w%-]|[.,]\d)",
@@ -15,11 +15,18 @@ _DENIED = re.compile(
 )
 
 
+IMPORT_JOB = "rowlock.import"
+_IMPORTS = (
+    "See the imports that failed with their jobs: rowlock imports list --status FAILED",
+    "When the cause is gone, let an import go on: rowlock imports resume IMPORT_ID",
+)
+
+
 class OtherSide(NamedTuple):
-    """The system that jobs of some types call."""
+    """The external system that jobs of some types call."""
 
     name: str
-    scopes_url: str | None = None  # where its owner says what our credentials may do
+    scopes_url: str | None = None  # where its owner sets the scopes of our credentials
 
 
 def denied(reason: str) -> bool:
@@ -27,15 +34,25 @@ def denied(reason: str) -> bool:
     return _DENIED.search(reason) is not None
 
 
-def about_job(job_id: str, reason: str, other: OtherSide | None) -> list[str]:
-    """What to do about one job that failed for good."""
+def about_job(job_id: str, reason: str, other: OtherSide | None, import_id: str | None = None) -> list[str]:
+    """Return what to do about one dead letter; `import_id` is the import that it belongs to."""
+    if import_id is not None:
+        return [
+            "The import has failed with this job; chunks that are done stay.",
+            f"When the cause is gone, let the import go on: rowlock imports resume {shlex.quote(import_id)}",
+        ]
     again = f"When the cause is gone, run it again: rowlock dead retry {job_id}"
     return [*_put_right(reason, other), again, *_run_all(other)]
 
 
 def about_jobs(name: str, count: int, job_ids: Sequence[str], reason: str, other: OtherSide | None) -> list[str]:
-    """What to do about jobs of one type that failed for good; these ids are those of the last."""
+    """Return what to do about the dead letters of one type; `job_ids` are those of the last ones."""
     quoted = shlex.quote(name)
+    if name == IMPORT_JOB:
+        return [
+            *([f"See what happened: rowlock jobs show {job_ids[0]}"] if job_ids else []),
+            *_IMPORTS,
+        ]
     again = f"rowlock dead retry {job_ids[0]}" if count == 1 and job_ids else f"rowlock dead retry --type {quoted}"
     return [
         *_put_right(reason, other),
@@ -47,7 +64,9 @@ def about_jobs(name: str, count: int, job_ids: Sequence[str], reason: str, other
 
 
 def about_group(name: str, reason: str, other: OtherSide | None) -> list[str]:
-    """What to do about jobs of one type that failed for good for the same reason."""
+    """Return what to do about the dead letters of one type with the same reason."""
+    if name == IMPORT_JOB:
+        return list(_IMPORTS)
     which = f"--type {shlex.quote(name)} --reason {shlex.quote(reason)}"
     return [*_put_right(reason, other), f"When the cause is gone, run all of them again: rowlock dead retry {which}"]
 

@@ -1,4 +1,4 @@
-"""The health of a queue in one object, from numbers that the store knows without counting."""
+"""The health of a queue in one object, from counters that the store keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from rowlock.settings import Settings
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 _HOUR_SECONDS = 3_600
 _DAY_SECONDS = 24 * _HOUR_SECONDS
@@ -29,7 +29,7 @@ async def failures(store: Store, queue: str | None = None) -> dict[str, Any]:
 
 
 async def queue_health(store: Store, settings: Settings, queue: str) -> dict[str, Any]:
-    """The health of one queue, in the shape that administrators know."""
+    """Return the health of one queue, as GET /api/admin/queue/health returns it."""
     found = next((record for record in await store.queues() if record.name == queue), None)
     mine = [total for total in await store.totals() if total.queue == queue]
     failed = await failures(store, queue)

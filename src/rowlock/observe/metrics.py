@@ -1,6 +1,6 @@
-"""Metrics: workers add up what they see and hand it to the store; from there anyone can show the whole fleet.
+"""Metrics: workers add their numbers to the store, from which any process can expose the whole fleet.
 
-A worker process could not be scraped: it comes and goes, and a machine runs many. So the numbers are the store's.
+Worker processes cannot be scraped: they come and go, and a machine runs many. So the store keeps the numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from rowlock.errors import SettingsError
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.reliability import Measure
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _COUNTERS = {
 
 
 class Measures:
-    """What this process has seen since it last told the store."""
+    """The numbers of this process that it has not added to the store yet."""
 
     def __init__(self) -> None:
         self._numbers: defaultdict[Measure, float] = defaultdict(float)
@@ -50,7 +50,7 @@ class Measures:
         self._numbers[Measure(name, _text(labels))] += number
 
     def observe(self, name: str, labels: Labels, values: Sequence[float]) -> None:
-        """Add to a histogram, many at once: where each bound falls in the sorted values, not one by one."""
+        """Add many values to a histogram at once: find each bound in the sorted values."""
         if not values:
             return
         bounds, _ = _HISTOGRAMS[name]
@@ -65,12 +65,12 @@ class Measures:
         self._numbers[Measure(f"{name}:count", text)] += len(values)
 
     def take(self) -> dict[Measure, float]:
-        """Everything so far; from now on it counts anew."""
+        """Return the numbers so far, and reset them."""
         taken, self._numbers = dict(self._numbers), defaultdict(float)
         return taken
 
-    def give_back(self, taken: Mapping[Measure, float]) -> None:
-        """They did not arrive: count them with the next."""
+    def restore(self, taken: Mapping[Measure, float]) -> None:
+        """Add back numbers that did not reach the store: they go with the next."""
         for measure, number in taken.items():
             self._numbers[measure] += number
 
@@ -97,7 +97,7 @@ async def exposition(store: Store) -> bytes:
 
 
 async def collect(store: Store) -> list[Metric]:
-    """Gauges of what there is, counters and histograms of what workers saw."""
+    """Return gauges of the jobs, queues and workers, and the counters and histograms of all workers."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     jobs = GaugeMetricFamily("rowlock_jobs", "Jobs that there are", labels=["queue", "type", "status"])

@@ -16,7 +16,7 @@ except ImportError:  # the extra `telemetry` is not installed
 
 
 def current() -> str | None:
-    """The W3C traceparent of the span under way, if there is one."""
+    """Return the W3C traceparent of the current span, or None."""
     if not AVAILABLE or not _trace.get_current_span().get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}
@@ -26,7 +26,7 @@ def current() -> str | None:
 
 @contextmanager
 def continued(trace: str, name: str, **attributes: str) -> Iterator[None]:
-    """A span for the handler's run, child of the producer's."""
+    """Run the block in a span for the handler, a child of the producer's span."""
     if not AVAILABLE:
         yield
         return

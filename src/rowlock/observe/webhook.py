@@ -1,8 +1,8 @@
-"""Webhooks: signed after the Standard Webhooks specification, and kept away from private addresses.
+"""Webhooks: signed as the Standard Webhooks specification defines, and kept away from private addresses.
 
     host ─resolve─▶ addresses ─all global?─▶ connect to one of these, under the host's own name
 
-The name is resolved once: what was checked is what is connected to, so a name whose next answer differs gains nothing.
+The name is resolved once and the checked address is connected to, so a DNS answer that changes later has no effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rowlock.errors import NoticeFailed, SettingsError
 if TYPE_CHECKING:
     import httpx
 
-TIMEOUT_SECONDS = 10.0  # for all of it: the name, the connection, the request, the answer's head
+TIMEOUT_SECONDS = 10.0  # in all: resolving the name, connecting, the request, the head of the response
 URL_LENGTH_MAX = 2_000
 SECRET_BYTES = (24, 64)  # what the specification recommends
 _PREFIX = "whsec_"
@@ -38,9 +38,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 async def post(url: str, secret: bytes, message_id: str, body: bytes, *, allow_private: bool) -> None:
-    """Deliver a JSON body and return when it was accepted (2xx); the rest of the answer is not read.
+    """Deliver a JSON body and return when it is accepted (2xx); the body of the response is not read.
 
-    Raises NoticeFailed, which does not name the URL: it may hold a secret. The message id is the same at every attempt.
+    Raises NoticeFailed without the URL, which may contain a secret. Pass the same message id in every attempt.
     """
     target = _parsed(url)
     if target is None:
@@ -59,7 +59,7 @@ async def post(url: str, secret: bytes, message_id: str, body: bytes, *, allow_p
 
 
 def signed(secret: bytes, message_id: str, body: bytes, now: float | None = None) -> dict[str, str]:
-    """The three headers by which the receiver knows the sender, and an old message from a new one."""
+    """Return the three headers by which the receiver verifies the sender and recognises an old message."""
     timestamp = str(int(time.time() if now is None else now))
     content = b".".join((message_id.encode(), timestamp.encode(), body))
     digest = hmac.new(secret, content, hashlib.sha256).digest()
@@ -71,7 +71,7 @@ def signed(secret: bytes, message_id: str, body: bytes, now: float | None = None
 
 
 def decode_secret(secret: str) -> bytes:
-    """The bytes of a signing secret; a SettingsError, without the secret, where it is not one."""
+    """Return the bytes of a signing secret; raises SettingsError, without the secret, if it is malformed."""
     low, high = SECRET_BYTES
     try:
         if not secret.startswith(_PREFIX):
@@ -88,7 +88,7 @@ def decode_secret(secret: str) -> bytes:
 
 
 def check_url(url: str, *, allow_private: bool) -> None:
-    """Raise a ValueError that says what is wrong with a webhook's URL, but not the URL."""
+    """Raise ValueError for a webhook's URL that is not allowed; the message has the reason, but not the URL."""
     if len(url) > URL_LENGTH_MAX:
         raise ValueError(f"is longer than {URL_LENGTH_MAX} characters")
     target = _parsed(url)
@@ -102,13 +102,13 @@ def check_url(url: str, *, allow_private: bool) -> None:
 
 
 def place(url: str) -> str:
-    """A webhook for people: where it goes, without what may be secret in its path, query or user."""
+    """Return a webhook's scheme and host for display, without its path, query and user, which may be secret."""
     target = _parsed(url)
     return "…" if target is None else f"{target.scheme}://{target.netloc.decode('ascii')}/…"
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the open internet, also seen through the ways to write IPv4 in IPv6."""
+    """Return whether an address is on the public internet; an IPv4 address inside an IPv6 address is checked too."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None or address.is_site_local:
             return False
@@ -123,7 +123,7 @@ def is_public(address: Address) -> bool:
 
 
 def refuse_private(addresses: list[Address]) -> None:
-    """Raise NoticeFailed unless all are public: one that is not is enough for a name to be a trick."""
+    """Raise NoticeFailed unless all addresses are public: one private address is enough for an attack."""
     for address in addresses:
         if not is_public(address):
             raise NoticeFailed("its host has a private address, which webhooks may not reach unless that is allowed")
@@ -139,7 +139,7 @@ def _parsed(url: str) -> httpx.URL | None:
 
 
 async def _resolved(target: httpx.URL) -> list[Address]:
-    # By the system, which knows every spelling of an address: 127.1, 0x7f000001, 2130706433.
+    # Resolved by the system, which knows every spelling of an address: 127.1, 0x7f000001, 2130706433.
     loop = asyncio.get_running_loop()
     port = target.port or (443 if target.scheme == "https" else 80)
     try:
@@ -153,15 +153,15 @@ async def _resolved(target: httpx.URL) -> list[Address]:
 
 
 def _address(text: str, entry: tuple[Any, ...]) -> Address:
-    """An address with its scope, which some systems give apart."""
+    """Return an address with its scope, which some systems return separately."""
     scoped = len(entry) == 4 and entry[3] and "%" not in text
     return ipaddress.ip_address(f"{text}%{entry[3]}" if scoped else text)
 
 
 async def _deliver(target: httpx.URL, addresses: list[Address], headers: dict[str, str], body: bytes) -> int:
-    """The status of the answer of the first address that takes the connection."""
+    """Send the request to the first address that accepts a connection; return the response's status."""
     httpx = _httpx()
-    # No proxy of the environment: it would resolve the name again, on its own.
+    # No proxy from the environment: it would resolve the name again, by itself.
     async with httpx.AsyncClient(
         verify=_certificates(), trust_env=False, follow_redirects=False, timeout=TIMEOUT_SECONDS
     ) as client:
@@ -188,7 +188,7 @@ async def _deliver(target: httpx.URL, addresses: list[Address], headers: dict[st
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is, in any spelling that the system takes; None for a name."""
+    """Return a host as an address, in any spelling that the system accepts; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -201,7 +201,7 @@ def _literal(host: str) -> Address | None:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom to trust: SSL_CERT_FILE or SSL_CERT_DIR where set. Reading them takes a while, so once."""
+    """Return the trusted certificates, of SSL_CERT_FILE or SSL_CERT_DIR if set; read once, as reading is slow."""
     context: ssl.SSLContext = _httpx().create_ssl_context()
     return context
 

@@ -1,1 +1,1 @@
-"""Where jobs rest: the contract (`base`) and the stores that keep it."""
+"""The store contract (`contract`), its records, and the stores that implement it."""

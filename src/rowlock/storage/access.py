@@ -1,4 +1,4 @@
-"""What passes between the HTTP API and a store: who may ask, what was asked before, and what has changed."""
+"""Records of the HTTP API: tokens and roles, requests with an idempotency key, and recent changes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ TokenId = str
 
 
 class Role(StrEnum):
-    """What a token may do; each may do what the one before it may."""
+    """What a token may do; each role includes those before it."""
 
-    VIEWER = "viewer"  # look
+    VIEWER = "viewer"  # read
     OPERATOR = "operator"  # enqueue, retry, cancel, pause
     ADMIN = "admin"  # see raw payloads, and everything under /api/admin
 
@@ -25,13 +25,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token to record: its digest, never itself."""
+    """A token to record; only its digest is stored."""
 
     id: TokenId
     digest: str  # SHA-256 of the token, in hex
     name: str
     role: Role
-    company_id: str | None = None  # None: of all companies
+    company_id: str | None = None  # None: all companies
     expires_in_seconds: float | None = None  # None: never
 
 
@@ -48,27 +48,27 @@ class TokenRecord:
 
 
 class RequestState(StrEnum):
-    """What is known of a request under its key."""
+    """What is known of a request under its idempotency key."""
 
-    NEW = "new"  # nothing: it is the caller's to do
-    BROKEN_OFF = "broken_off"  # someone began it long ago and never ended it: the caller's to do, looking first
-    RUNNING = "running"  # someone does it now
-    DONE = "done"  # its answer is known
+    NEW = "new"  # nothing: the caller runs it
+    BROKEN_OFF = "broken_off"  # begun long ago and never ended: the caller runs it, after a check of what exists
+    RUNNING = "running"  # another caller runs it
+    DONE = "done"  # its response is stored
     OTHER = "other"  # the key was used for another request
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswer:
     state: RequestState
-    job_id: JobId  # reserved for the job that it enqueues: the same at every try
-    begun_at: datetime  # by the store's clock: names the try that does it, or did
-    status: int | None = None  # of the answer, where it is known
+    job_id: JobId  # reserved for the job that it enqueues: the same in every try
+    begun_at: datetime  # by the store's clock: identifies the current or last try
+    status: int | None = None  # of the response, if DONE
     body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """A job as it is now, which changed not long ago."""
+    """A job that changed recently, as it is now."""
 
     id: JobId
     type: str
@@ -86,8 +86,8 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since some moment, the oldest change first."""
+    """What changed since a given time, the oldest change first."""
 
     jobs: list[JobChange]
-    more: bool  # there were more than were asked for: the newest are missing
-    looked_at: datetime  # the store's time
+    more: bool  # more than `limit` jobs changed: the newest are missing
+    looked_at: datetime  # by the store's clock

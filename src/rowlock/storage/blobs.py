@@ -1,4 +1,4 @@
-"""Where files rest: uploads and chunks, under generated names, in a folder that the API and all workers share."""
+"""The import store: uploads and chunks as files with generated names, in a folder shared by the API and all workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rowlock.errors import SettingsError, StoreUnavailable
 
 T = TypeVar("T")
 
-_SCRATCH = "scratch"  # files that are being received or made: no blob of anyone's
+_SCRATCH = "scratch"  # files that are being received or made, not yet blobs
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _REASONS = {
     errno.ENOSPC: "it has no space left",
@@ -32,17 +32,14 @@ _REASONS = {
 
 
 class Blobs:
-    """Files by name. What was put is durable when the call returns; a call that fails leaves nothing half-written."""
+    """Files by name. A file is durable when its put returns; a failed put leaves no partial file."""
 
     def __init__(self, url: str) -> None:
-        scheme, found, rest = url.partition("://")
-        if found and scheme != "file":
-            raise SettingsError(f"ROWLOCK_IMPORT_STORE: it must be a folder, not {scheme}://…")
+        self._root = folder_of(url)
         try:
             from obstore.store import LocalStore
         except ImportError:
             raise SettingsError("imports need obstore: pip install 'rowlock[imports]'") from None
-        self._root = Path(rest if found else url).absolute()
         self._make: Callable[[], Any] = lambda: LocalStore(prefix=self._root, mkdir=True)
         self._made: Any = None
 
@@ -61,7 +58,7 @@ class Blobs:
         return folder
 
     async def put_file(self, name: str, path: Path) -> None:
-        """Take over a file under this name; `path` is gone then. Nobody sees a part of it under the name."""
+        """Moves the file at `path` to this name. The name never shows a partial file."""
         await _in_thread(self._put_file, _checked(name), path)
 
     def _put_file(self, name: str, path: Path) -> None:
@@ -76,7 +73,7 @@ class Blobs:
                 obstore.put(self._store, name, path)
                 _sync(self._path(name))
             for folder in (self._path(name).parent, *self._path(name).parent.parents):
-                _sync(folder)  # the entry in its folder must be durable, too, and that of the folder in its own
+                _sync(folder)  # the directory entries must be durable, too
                 if folder == self._root:
                     break
         except BaseException:
@@ -87,7 +84,7 @@ class Blobs:
             path.unlink(missing_ok=True)
 
     async def put(self, name: str, data: bytes) -> None:
-        """Keep these bytes under this name."""
+        """Stores these bytes under this name."""
         await _in_thread(self._put, _checked(name), data)
 
     def _put(self, name: str, data: bytes) -> None:
@@ -99,7 +96,7 @@ class Blobs:
             path.unlink(missing_ok=True)
 
     async def get(self, name: str) -> bytes:
-        """The bytes of a file; FileNotFoundError where there is none of this name."""
+        """Returns the bytes of a file; raises FileNotFoundError if it does not exist."""
         import obstore
 
         def read() -> bytes:
@@ -109,14 +106,14 @@ class Blobs:
         return await _in_thread(read)
 
     async def local(self, name: str) -> Path:
-        """A path at which the file can be read; FileNotFoundError where there is none of this name."""
+        """Returns a path at which the file can be read; raises FileNotFoundError if it does not exist."""
         path = self._path(name)
         if not await _in_thread(path.is_file):
             raise FileNotFoundError(errno.ENOENT, "no such file in the import store", name)
         return path
 
     async def linked(self, name: str, path: Path) -> None:
-        """Give a file a second name, at `path` in the scratch folder; FileNotFoundError where there is none of `name`.
+        """Gives a file a second name, at `path` in the scratch folder; raises FileNotFoundError if it does not exist.
 
         No byte is copied, and each name keeps the file when the other is deleted.
         """
@@ -126,7 +123,7 @@ class Blobs:
                 path.hardlink_to(self._path(name))
             except FileNotFoundError:
                 raise
-            except OSError:  # a file system without such names
+            except OSError:  # a file system without hard links
                 shutil.copyfile(self._path(name), path)
 
         await _in_thread(link)
@@ -135,12 +132,12 @@ class Blobs:
         return self._root / _checked(name)
 
     async def exists(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Returns whether there is a file of this name."""
         _checked(name)
         return await _in_thread(lambda: self._path(name).is_file())
 
     async def delete(self, prefix: str) -> int:
-        """Remove a file, or all that are in a folder of this name, and count them; none is no error."""
+        """Removes the file of this name, or all files in the folder of this name; returns how many (0 is no error)."""
         return await _in_thread(self._delete, _checked(prefix.rstrip("/")))
 
     def _delete(self, prefix: str) -> int:
@@ -154,7 +151,7 @@ class Blobs:
                 obstore.delete(self._store, name)
         top = self._path(prefix)
         for folder in sorted({(self._root / name).parent for name in names} | {top}, reverse=True):
-            while folder.is_relative_to(top):  # not above it: someone may be about to put a file there
+            while folder.is_relative_to(top):  # not above it: a concurrent put may need the folder
                 try:
                     folder.rmdir()
                 except OSError:  # it is not empty, or gone
@@ -163,7 +160,7 @@ class Blobs:
         return len(names)
 
     async def folders(self, within: str) -> list[str]:
-        """The folders directly within this one, by their names alone."""
+        """Returns the names of the folders directly within this one."""
         folder = self._path(within)
 
         def found() -> list[str]:
@@ -172,7 +169,7 @@ class Blobs:
         return await _in_thread(found)
 
     async def sweep_scratch(self, seconds: float) -> int:
-        """Remove what was begun longer ago than this and never put, and count it: whoever made it has died."""
+        """Removes scratch files older than `seconds`, left by processes that died; returns how many."""
 
         def sweep() -> int:
             folder, before, count = self._root / _SCRATCH, time.time() - seconds, 0
@@ -196,7 +193,7 @@ async def _in_thread(work: Callable[..., T], *given: Any) -> T:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Faults of a disk in words that tell nobody where it is."""
+    """Turns errors of the disk into FolderUnavailable, whose message names no path."""
     from obstore.exceptions import BaseError
 
     try:
@@ -207,15 +204,43 @@ def _told() -> Iterator[None]:
         raise unavailable(error) from error
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
-    """The folder of imports failed: why, and that nothing was kept."""
+def folder_of(url: str) -> Path:
+    """Returns the folder that ROWLOCK_IMPORT_STORE names; raises SettingsError for anything else."""
+    scheme, found, rest = url.partition("://")
+    if (found and scheme != "file") or not (rest if found else url).strip():
+        raise SettingsError(f"ROWLOCK_IMPORT_STORE: it must be a folder, not {f'{scheme}://…' if found else repr(url)}")
+    return Path(rest if found else url).absolute()
+
+
+def unusable_reason(url: str) -> str | None:
+    """Returns why imports would fail in this folder, or None. Creates nothing: the first upload makes the folder."""
+    try:
+        folder = folder_of(url)
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+    except SettingsError as error:
+        return str(error)
+    except OSError as error:
+        return str(unavailable(error))
+    if not there.is_dir():
+        return f"ROWLOCK_IMPORT_STORE: {there} is not a folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"ROWLOCK_IMPORT_STORE: this process may not write in {there}"
+    return None
+
+
+class FolderUnavailable(StoreUnavailable):
+    """The import folder failed; the message names no path."""
+
+
+def unavailable(error: BaseException) -> FolderUnavailable:
+    """Returns the error for a failed import folder: the reason, and that nothing was kept."""
     number = error_number(error)
     reason = _REASONS.get(number or 0) or (os.strerror(number) if number else type(error).__name__)
-    return StoreUnavailable(f"the folder of imports (ROWLOCK_IMPORT_STORE) failed: {reason}; nothing was kept")
+    return FolderUnavailable(f"the folder of imports (ROWLOCK_IMPORT_STORE) failed: {reason}; nothing was kept")
 
 
 def error_number(error: BaseException) -> int | None:
-    """The number of the system's error; libraries in Rust tell it in their text only."""
+    """Returns the errno of an error, which Rust libraries give only in the text; None without one."""
     number: int | None = getattr(error, "errno", None)
     if number is None:
         found = re.search(r"\(os error (\d+)\)", str(error))

@@ -1,4 +1,4 @@
-"""What passes between the sync and a store: calls of another service that are counted, and what they are about."""
+"""Records of outbound calls: limits, budgets, and marks on subjects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from datetime import datetime
 from rowlock.errors import KEY_LENGTH_MAX
 
 PermitId = str
-"""A UUID that the caller makes up: one per call."""
+"""A UUID chosen by the caller, one per call."""
 
 Marks = dict[str, str]
-"""By property, the mark of what wrote it last."""
+"""For each property, the mark of its last writer."""
 
 EXACT_SECONDS_MAX = 60.0
 EXACT_COUNT_MAX = 1_000
@@ -24,7 +24,7 @@ _YEAR_SECONDS = 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class CallLimit:
-    """At most `count` calls of this key in any `seconds`."""
+    """At most `count` calls of this key in any window of `seconds`."""
 
     key: str
     count: int
@@ -32,7 +32,7 @@ class CallLimit:
 
     @property
     def step_seconds(self) -> float:
-        """0 where each call is kept with its own time; else calls are kept in sums, and count up to so much longer."""
+        """0 if each call keeps its own time; else the step of the sums: calls count up to one step longer."""
         if self.seconds <= EXACT_SECONDS_MAX and self.count <= EXACT_COUNT_MAX:
             return 0.0
         return self.seconds / STEPS
@@ -40,28 +40,28 @@ class CallLimit:
 
 @dataclass(frozen=True, slots=True)
 class CallBudget:
-    """How a key stands."""
+    """The state of a key."""
 
     key: str
-    in_use: int  # calls that count now: not over, or over for less than the seconds of their limit
-    rests_until: datetime | None  # None: it does not rest
+    in_use: int  # calls that count now: running, or ended within the seconds of their limit
+    rests_until: datetime | None  # None: it is not blocked
 
 
 @dataclass(frozen=True, slots=True)
 class SyncCounts:
-    """How the work of some queues stands."""
+    """The state of some queues."""
 
-    pending: int  # waiting, and no attempt has failed yet
+    pending: int  # waiting, without a failed attempt
     processing: int
     retrying: int  # waiting after a failed attempt
     dead: int
     completed_24h: int
-    mean_ms: float | None  # of those that succeeded in 24 hours; None: none did
-    lag_seconds: float | None  # since the oldest that is ready became so; None: none is
+    mean_ms: float | None  # of jobs that succeeded in 24 hours; None: none did
+    lag_seconds: float | None  # age of the oldest ready job; None: none is ready
 
 
 def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
-    """The limits by key, the order in which they are taken; raises ValueError for what cannot be kept."""
+    """Returns the limits by key, the order in which they are taken; raises ValueError for invalid or duplicate ones."""
     for limit in limits:
         checked_key(limit.key)
         if limit.count < 1 or not 0 < limit.seconds <= _YEAR_SECONDS:
@@ -72,14 +72,14 @@ def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
 
 
 def checked_key(key: str) -> str:
-    """The key of a limit; ValueError unless it may be one."""
+    """Returns the key of a limit; raises ValueError if it is invalid."""
     if not 0 < len(key) <= KEY_LENGTH_MAX or not key.isprintable():
         raise ValueError(f"the key of a limit must be 1 to {KEY_LENGTH_MAX} printable characters, not {key[:300]!r}")
     return key
 
 
 def checked_seconds(seconds: float) -> float:
-    """A time to wait, a year at most; ValueError unless it is one."""
+    """Returns a duration, capped at a year; raises ValueError unless it is finite and not negative."""
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"{seconds} is no number of seconds")
     return min(float(seconds), _YEAR_SECONDS)
@@ -90,7 +90,7 @@ def ended(permit_id: PermitId) -> ValueError:
 
 
 def kept_keys(keys: Iterable[str]) -> dict[str, str]:
-    """By the keys of subjects as they are kept, those that were given: any text, short or long, is a key."""
+    """Maps each subject key in its stored form to the key given. A key can be any text of any length."""
     return {_kept_key(key): key for key in keys}
 
 
@@ -102,13 +102,13 @@ def _kept_key(key: str) -> str:
 
 
 def kept_text(text: str) -> str:
-    """The text as every store can keep it, with what some cannot (NUL, half a character) written as in JSON."""
+    """Returns the text in a form that every store can keep: NUL and lone surrogates are escaped as in JSON."""
     plain = "\\" not in text and text.isprintable()
     return text if plain else json.dumps(text)[1:-1]
 
 
 def given_text(kept: str) -> str:
-    """The text that was given."""
+    """Returns the original text of `kept_text`."""
     return str(json.loads(f'"{kept}"')) if "\\" in kept else kept
 
 
@@ -121,5 +121,5 @@ def given_marks(marks: Mapping[str, str]) -> Marks:
 
 
 def later_marks(before: Mapping[str, str], told: Mapping[str, str]) -> Marks:
-    """Both together, of two marks of one property the greater."""
+    """Merges both; of two marks of one property the greater stays."""
     return {**before, **{property: max(mark, before.get(property, mark)) for property, mark in told.items()}}

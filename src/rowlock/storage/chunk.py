@@ -1,4 +1,4 @@
-"""The rows of a load as the stores take them: by key, under names that mean nothing."""
+"""The rows of a load in the form that the stores take: sorted by key, in columns named c0, c1, …."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def in_key_order(load: Load, frame: pl.DataFrame) -> pl.DataFrame:
-    """`row`, and the columns of the load as c0, c1, …: a name such as `^.*$` would be a pattern to Polars.
+    """Returns `row` and the columns of the load as c0, c1, …: a name such as `^.*$` would be a pattern to Polars.
 
-    By key: two loads of the same keys wait for each other and never both at once, and an index fills from one end.
+    Rows are sorted by key: two loads of the same keys then never deadlock, and an index fills from one end.
     """
     import polars as pl
 
@@ -28,7 +28,7 @@ def in_key_order(load: Load, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def all_new(load: Load, frame: pl.DataFrame) -> Loaded:
-    """What a load into a table that is still to be created would do."""
+    """Returns the result of a load into a table that does not exist yet."""
     first = in_key_order(load, frame).head(load.sample)
     sample = [
         Change(
@@ -45,7 +45,7 @@ def all_new(load: Load, frame: pl.DataFrame) -> Loaded:
 
 
 def alone(value: Any) -> pl.DataFrame:
-    """A frame of one cell that has this value as the rows of a chunk have it."""
+    """Returns a frame of one cell with this value, converted as in the rows of a chunk."""
     import polars as pl
 
     match value:

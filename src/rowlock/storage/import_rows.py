@@ -1,10 +1,11 @@
-"""Between the records of imports and the columns that both SQL stores keep them in."""
+"""Converts import records to and from the columns of the SQL stores."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +24,7 @@ from rowlock.storage.imports import (
     ImportRecord,
     ImportStatus,
     RowError,
+    chunk_of,
 )
 from rowlock.storage.records import JobId, NewJob
 
@@ -36,20 +38,20 @@ _ENDS = {
 
 
 def import_record(row: Any) -> ImportRecord:
-    """A row of the statement `import_records`, in the order of the record's fields."""
+    """Converts a row of the statement `import_records`, whose columns are in the order of the record's fields."""
     fields = [*row[:2], ImportStatus(row[2]), *row[3:15], Counts(*row[15:21]), *row[21:]]
     return ImportRecord(*fields)
 
 
 def chunk_record(row: Any) -> ChunkRecord:
-    """A row of the statement `import_chunks`, in its order."""
+    """Converts a row of the statement `import_chunks`."""
     number, status, job_id, *counts, groups, notes, finished_at, planned_rows = row
     found = tuple(ErrorGroup(*group) for group in orjson.loads(groups))
     return ChunkRecord(number, ChunkStatus(status), job_id, Counts(*counts), found, notes, finished_at, planned_rows)
 
 
 def chunk_columns(result: ChunkResult) -> dict[str, Any]:
-    """What is said of a chunk, by column and in the order of the statement `record_chunk`."""
+    """Returns a chunk's result by column, in the order of the statement `record_chunk`."""
     groups = [[group.column, group.code, group.count] for group in result.groups]
     return {
         **asdict(result.counts),
@@ -60,7 +62,7 @@ def chunk_columns(result: ChunkResult) -> dict[str, Any]:
 
 
 def error_columns(errors: Iterable[ErrorRow]) -> list[tuple[int, str, str]]:
-    """(row, errors, cells) of each row; what is said twice of a row is kept together."""
+    """Returns (row, errors, cells) of each row, with several errors of one row merged."""
     merged: dict[int, tuple[list[Any], Sequence[str]]] = {}
     for error in errors:
         said, _ = merged.setdefault(error.row, ([], error.cells))
@@ -69,7 +71,7 @@ def error_columns(errors: Iterable[ErrorRow]) -> list[tuple[int, str, str]]:
 
 
 def error_page(rows: Iterable[Any], limit: int) -> ErrorPage:
-    """A page of (row, errors, cells) in order of rows, one row more having been asked for."""
+    """Makes a page from (row, errors, cells) in order of rows, read with `limit + 1`."""
     found = []
     for number, told in groupby(rows, key=lambda row: int(row[0])):
         parts = list(told)
@@ -80,20 +82,20 @@ def error_page(rows: Iterable[Any], limit: int) -> ErrorPage:
 
 
 def import_page(found: Sequence[ImportRecord], limit: int) -> ImportPage:
-    """A page of what was found, one more having been asked for."""
+    """Makes a page from records read with `limit + 1`."""
     kept = found[:limit]
     return ImportPage(kept, kept[-1].id if len(found) > limit and kept else None)
 
 
 def checked_cursor(cursor: str | None) -> str | None:
-    """Where the last page ended; a cursor that no page came with is a ValueError."""
+    """Returns the id at which the last page ended; raises ValueError for a cursor that no page returned."""
     if cursor is not None and not is_uuid(cursor):
         raise ValueError(f"{cursor[:40]!r} is not a cursor that a page of imports came with")
     return cursor and cursor.lower()
 
 
 def listing(type: str | None, company_id: str | None, status: ImportStatus | None) -> str:
-    """The statement that finds these imports by the narrowest way to them."""
+    """Returns the name of the most selective statement for this filter."""
     if company_id is not None:
         return "imports_of_company"
     if status is not None:
@@ -102,17 +104,17 @@ def listing(type: str | None, company_id: str | None, status: ImportStatus | Non
 
 
 def may_be(import_id: str, job_id: JobId | None) -> bool:
-    """Whether there can be such an import and such a job; where no job is named, any will do."""
+    """Returns whether both ids are well-formed; a `job_id` of None always is."""
     return is_uuid(import_id) and (job_id is None or is_uuid(job_id))
 
 
 def resumed_ends(total_chunks: int | None, jobs: Mapping[int, NewJob]) -> list[JobId | None]:
-    """The jobs among these that are the parent and the finish job."""
+    """Returns the ids of the parent and the finish job among these jobs."""
     return [jobs[index].id if index is not None and index in jobs else None for index in (-1, total_chunks)]
 
 
 def needed_indexes(total_chunks: int | None, waiting: Iterable[int]) -> set[int]:
-    """What must run again: the parent (-1) of what was never planned, the chunks not done, or else the finish job."""
+    """Returns what must run again: the parent (-1) if never planned, else the chunks not done, else the finish job."""
     if total_chunks is None:
         return {-1}
     return set(waiting) or {total_chunks}
@@ -122,21 +124,41 @@ _MESSAGE_CHARS_MAX = 1_000
 
 
 def final(status: ImportStatus) -> ImportStatus:
-    """The status, if an import can end with it."""
+    """Returns the status; raises ValueError if an import cannot end with it."""
     if not status.final:
         raise ValueError(f"an import does not end as {status}: end it as SUCCEEDED, FAILED or CANCELLED")
     return status
 
 
 def planned_index(index: int, total_chunks: int) -> int:
-    """The index, if a chunk of this plan, or what its finish job did, can have it."""
-    if not 0 <= index <= total_chunks:
+    """Returns the index; raises ValueError unless it is a chunk of this plan, a part of one, or the finish job."""
+    if not (0 <= index <= total_chunks or (index < -1 and chunk_of(index) < total_chunks)):
         raise ValueError(f"there is no chunk {index}: the import was planned with {total_chunks}")
     return index
 
 
+def parts_of(chunks: Iterable[ChunkRecord], chunk: int) -> list[ChunkRecord]:
+    """Returns the parts of a chunk in order."""
+    parts = [each for each in chunks if each.index < -1 and chunk_of(each.index) == chunk]
+    return sorted(parts, key=lambda part: -part.index)
+
+
+def joined_parts(chunks: Iterable[ChunkRecord]) -> list[ChunkRecord]:
+    """Returns the chunks, each with the counts of its parts added."""
+    lines = list(chunks)
+    parts = defaultdict[int, list[Counts]](list)
+    for line in lines:
+        if line.index < -1:
+            parts[chunk_of(line.index)].append(line.counts)
+    return [replace(line, counts=summed(line.counts, *parts.get(line.index, ()))) for line in lines if line.index >= -1]
+
+
+def summed(*counts: Counts) -> Counts:
+    return Counts(**{name: sum(getattr(one, name) for one in counts) for name in Counts.__dataclass_fields__})
+
+
 def death(chunk: int | None, job_id: JobId, outcome: int | None, error: str | None) -> tuple[str, str]:
-    """(message, error) of an import that waits for a job which is over, or gone."""
+    """Returns (message, error) for an import that waits for a job that is over or gone."""
     cancelled = outcome == _CANCELLED
     told = {
         "code": "job_cancelled" if cancelled else "job_failed",
@@ -152,5 +174,5 @@ def death(chunk: int | None, job_id: JobId, outcome: int | None, error: str | No
 def _dumped(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError:  # a text that UTF-8 cannot say
+    except TypeError:  # lone surrogates, which UTF-8 cannot encode
         return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()

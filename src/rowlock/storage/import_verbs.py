@@ -1,4 +1,4 @@
-"""The verbs of a store for imports, each with its guarantee; see `base` for those of jobs."""
+"""The store's verbs for imports, each with its guarantee; `contract` has those for jobs."""
 
 from __future__ import annotations
 
@@ -28,44 +28,47 @@ if TYPE_CHECKING:
 
 
 class ImportTransaction(Protocol):
-    """What an import does inside a transaction, together with the end of its job."""
+    """The writes of an import inside a transaction, committed together with the end of its job."""
+
+    def staging_table(self, import_id: ImportId) -> str:
+        """Returns the name of an import's staging table; on PostgreSQL it is in Rowlock's schema."""
 
     async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
-        """Record the chunks and enqueue their jobs; False, and nothing else, unless it is RUNNING and not planned.
+        """Records the chunks and enqueues their jobs; returns False and does nothing unless RUNNING and unplanned.
 
-        Nor where the job is not its parent job: since a resume, that is another.
-
-        What the reader refused is kept as a chunk that is done, with the index -1; it is not one of the total. Nor is
-        a chunk whose index is the total: what the finish job did itself.
+        Also False if `job_id` is not the import's parent job: a resume replaces it. Rows that the reader refused are
+        kept as a finished chunk with the index -1, outside the total. So is a chunk whose index is the total: the work
+        of the finish job itself.
         """
 
     async def end_chunk(
         self, import_id: ImportId, index: int, result: ChunkResult, *, job_id: JobId | None = None
     ) -> ChunkEnd | None:
-        """Record what became of a chunk, in place of what an earlier attempt said; None unless the import is RUNNING.
+        """Records a chunk's result in place of that of an earlier attempt; returns None unless the import is RUNNING.
 
-        Where a job is named, and the chunk is another job's since a resume, the answer is None and nothing is recorded.
-        An index that the plan does not have is a ValueError.
+        With `job_id`, also returns None and records nothing if a resume gave the chunk to another job. Raises
+        ValueError for an index outside the plan.
 
-        The import is locked from here to the end of the transaction: of chunks that end at the same time each sees
-        those before it, so one of them, and only one, sees that all are done.
+        A chunk can be loaded in several transactions. Each records a part under its `part_index`; the transaction that
+        records the last part also ends the chunk, with no rows of its own. Parts count in the sums. A part is recorded
+        once, and only while its chunk is not done; otherwise the verb returns None and records nothing.
+
+        Locks the import to the end of the transaction: of chunks that end at the same time each sees those before it,
+        so exactly one sees that all are done.
         """
 
     async def queue_finish(self, import_id: ImportId, job: NewJob) -> None:
-        """Enqueue the job that finishes an import; it counts as one of its jobs.
+        """Enqueues the job that finishes an import, as one of the import's jobs.
 
-        Nothing happens unless the import is RUNNING, all its chunks are done, and it has no such job yet.
+        Does nothing unless the import is RUNNING, all its chunks are done, and it has no finish job yet.
         """
 
     async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
-        """Lock an import to the end of the transaction, and answer it with its totals as of now.
+        """Locks an import to the end of the transaction and returns it with its current totals.
 
-        None unless it is RUNNING and planned, none of its chunks waits, and this is its finish job. Whoever would end
-        it waits from here on.
+        Returns None unless it is RUNNING and planned, no chunk waits, and `job_id` is its finish job. The lock blocks
+        all other attempts to end it.
         """
-
-    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
-        """Forget the rows with errors beyond the first so many; they stay counted."""
 
     async def end_import(
         self,
@@ -77,56 +80,62 @@ class ImportTransaction(Protocol):
         result: str | None,
         job_id: JobId | None = None,
     ) -> bool:
-        """End an import; False, and nothing else, where it has ended already. To end it as RUNNING is a ValueError.
+        """Ends an import; returns False and does nothing if it has ended already.
 
-        Where a job is named, it is False too unless that is the parent job of what is not planned, or the job of one of
-        its chunks, or its finish job.
+        With `job_id`, also returns False unless that is the parent job of an unplanned import, the job of one of its
+        chunks, or its finish job. Raises ValueError for a status that is not final.
         """
 
     async def table(self, name: str) -> FoundTable | None:
-        """The shape of a table of the user's; None where there is none."""
+        """Returns the schema of a user's table; None if the table does not exist."""
 
     async def create_table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
-        """Create a table with these columns; the key, where there is one, is its primary key."""
+        """Creates a table with these columns; the key, unless empty, becomes its primary key."""
 
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
-        """Delete the rows whose columns have these values (all rows where none are given), and count them."""
+        """Deletes the rows whose columns have these values (all rows if `scope` is empty); returns how many."""
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
-        """Put the rows of a frame into a table and count what became of each.
+        """Loads the rows of a frame into a table and returns the counts by outcome.
 
-        The frame has the columns of the load, converted, and `row`. No key is NULL, none is there twice. Rows that the
-        database refuses do not harm the others.
+        The frame has the columns of the load, converted, and `row`. No key is NULL and none occurs twice. Rows that the
+        database refuses do not affect the others.
         """
 
+    async def remove_replaced(self, load: Load, rows_max: int) -> int:
+        """Deletes up to `rows_max` rows that an import's loads have not replaced (`load.replaces`); counts them."""
+
     async def merge(self, load: Load, staged: str) -> Loaded:
-        """Put all rows of a staging table into a table; where some are refused, nothing is kept, and they are named.
+        """Merges all rows of a staging table into a table; if rows are refused, keeps nothing and returns them.
 
         The staging table was made by `create_table` with the columns of the load and `row`.
         """
 
+    async def unstage(self, staged: str, rows: Sequence[int]) -> None:
+        """Deletes rows of a staging table by row number."""
+
     async def drop_table(self, name: str) -> None:
-        """Remove a staging table, if it is there."""
+        """Removes a staging table if it exists."""
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
-        """Do the same, after a wipe of this scope where one is given, look at what would change, and undo it.
+    async def dry_run(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
+        """Runs `load`, after wiping the scope `wiped` if given, returns what would change, and rolls it back.
 
-        Where there is no such table yet, every row is one to insert.
+        If the table does not exist yet, every row counts as inserted.
         """
 
 
 class ImportVerbs(Protocol):
-    """Where imports rest."""
+    """Imports, their chunks and their errors."""
 
     async def add_import(self, new: NewImport, job: NewJob) -> Added:
-        """Record an import and enqueue its parent job, both or none; of the same file twice the first is answered.
+        """Records an import and enqueues its parent job, both or none; for a duplicate returns the first import.
 
-        The same is: type, company and SHA-256, of one that may be taken for it (`once`) and has not failed or been
-        cancelled; and the same id, so that a caller whose answer was lost may ask again.
+        A duplicate has the same id (so that a caller can repeat a call whose answer was lost), or the same type,
+        company and SHA-256 as an import with `once` that has not failed or been cancelled.
         """
 
     async def get_import(self, import_id: ImportId) -> ImportRecord | None:
-        """One import, its totals summed over the chunks that are done; an id that is not a UUID is nobody's."""
+        """Returns one import with the totals of its finished chunks; None for an unknown or malformed id."""
 
     async def imports(
         self,
@@ -137,70 +146,78 @@ class ImportVerbs(Protocol):
         limit: int,
         cursor: str | None = None,
     ) -> ImportPage:
-        """Imports, newest first. A cursor that no page came with is a ValueError."""
+        """Returns imports, newest first. Raises ValueError for a cursor that no page returned."""
 
     async def changed_imports(self, since: datetime, limit: int) -> list[ImportRecord]:
-        """Imports that changed at or after this moment, the oldest change first, each as it is now."""
+        """Returns imports that changed at or after `since`, the oldest change first, each as it is now."""
 
     async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
-        """The chunks of an import by index, that of the reader's refusals (-1) too."""
+        """Returns the chunks of an import by index, including the reader's row errors (-1) and parts of chunks."""
+
+    async def parts(self, import_id: ImportId, chunk: int) -> list[ChunkRecord]:
+        """Returns the finished parts of a chunk in order."""
 
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
-        """Rows with errors, by row number, of chunks that are done; each row once, with all that is said of it."""
+        """Returns the rows with errors of finished chunks, by row number; each row once, with all of its errors."""
 
     async def start_import(self, import_id: ImportId, message: str, *, job_id: JobId | None = None) -> Started:
-        """Say that planning begins: QUEUED becomes RUNNING, once for all attempts of the parent job.
+        """Marks the start of planning: QUEUED becomes RUNNING, once for all attempts of the parent job.
 
-        Of two imports of the same scope one is BUSY while the other runs. Where a job is named that is not the parent
-        job, the answer is OVER, and nothing happens.
+        Returns BUSY while another import of the same scope runs. Returns OVER and does nothing if `job_id` is given and
+        is not the parent job.
         """
 
     async def note_import(
         self, import_id: ImportId, progress: int, message: str, *, job_id: JobId | None = None
     ) -> bool:
-        """Tell how far planning is; progress never goes backwards. False when it is not RUNNING any more.
+        """Records the progress of planning, which never goes backwards; returns False if the import is not RUNNING.
 
-        Where a job is named that is not the parent job, it is False too, and nothing happens.
+        Also returns False and does nothing if `job_id` is given and is not the parent job.
         """
 
     async def cancel_import(self, import_id: ImportId) -> list[JobId] | None:
-        """Cancel an import that is not over and name its jobs, which are the caller's to cancel; None where it is over.
+        """Cancels an import and returns its jobs, which the caller must cancel; None if the import is over.
 
-        From here on no chunk of it is recorded.
+        After this no chunk of the import is recorded.
         """
 
     async def resume_import(self, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
-        """Let a failed or cancelled import go on with these jobs for its chunks that are not done, and only these.
+        """Resumes a failed or cancelled import with these jobs, one for each chunk that is not done.
 
-        The index -1 stands for the parent job of one that was never planned (it is QUEUED again), and the total for the
-        finish job of one whose chunks are all done. False, and nothing else, unless it is FAILED or CANCELLED, was not
-        swept, and the indexes are exactly those not done; nor while another import stands in its way: of the same file,
-        or one of its scope that runs; nor ever again where it was planned and another of its scope has started since:
-        that one wipes what the chunks of this one have loaded, and the rest of them would mix two files. What it said
-        before, `error` and `finished_at`, is gone.
+        The index -1 stands for the parent job of an import that was never planned (it is QUEUED again), and the total
+        for the finish job of an import whose chunks are all done. Clears `error` and `finished_at`.
+
+        Returns False and does nothing unless the import is FAILED or CANCELLED, its files are kept, and the indexes are
+        exactly those not done. Also False while another import of the same file is in the way, or one of its scope
+        runs. A planned import can never be resumed once another of its scope has started: that one wipes the rows that
+        its chunks have loaded, so the remaining chunks would mix two files.
         """
 
     async def close_imports(self, limit: int) -> list[ImportRecord]:
-        """Fail the imports that wait for a job (parent, chunk or finish) which is over or removed; those closed now.
-
-        A job that waits or runs again is no reason. The error is JSON: code (`job_failed` or `job_cancelled`), message,
-        jobId, and chunk (null for the parent and the finish job).
-        """
+        """Fails up to `limit` imports whose awaited parent, chunk or finish job is over or gone; returns them."""
 
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
-        """Imports whose files may go: that succeeded, or ended otherwise or were dry runs longer ago; not those swept
-        already."""
+        """Returns imports whose files can be deleted and are not yet marked for it (see `sweep_import`).
+
+        These are imports that succeeded, and failed or cancelled imports and dry runs that ended more than `days` ago.
+        """
+
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        """Deletes the rows with errors beyond the first `keep`; they stay counted.
+
+        Not part of a transaction: chunks that end at the same time would delete the same rows.
+        """
 
     async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
-        """Note that the files of an import are about to go: it cannot be resumed any more. False if it is not over.
+        """Marks the files of an import for deletion, so it cannot be resumed; returns False if it is not over.
 
-        Asked again, it is True again, and the first time counts. Where it is said how many rows with errors are kept,
-        those beyond the first so many are forgotten with it; they stay counted.
+        Idempotent: the time of the first call is kept. With `errors_kept`, also deletes the rows with errors beyond the
+        first `errors_kept`; they stay counted.
         """
 
     async def prune_imports(self, days: float, limit: int) -> int:
-        """Remove up to `limit` imports that were swept and ended longer ago, oldest first, and count them.
+        """Removes up to `limit` imports without files that ended over `days` ago, oldest first; returns how many.
 
-        Their chunks and errors go with them; their jobs are not touched. One that keeps an older one of its scope from
-        being resumed stays as long as that one is not swept.
+        Their chunks and errors go with them; their jobs stay. An import that prevents the resume of an older one of its
+        scope stays until the files of the older one are gone.
         """

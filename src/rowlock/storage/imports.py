@@ -1,4 +1,4 @@
-"""What passes between the imports and a store: the import, its chunks, its errors."""
+"""Records of imports: the import, its chunks, its errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from rowlock.storage.records import JobId, NewJob
+from rowlock.storage.records import JobId, NewJob, WorkerId
 
 ImportId = JobId
 """An import has the id of its parent job."""
@@ -29,6 +29,10 @@ class ImportStatus(StrEnum):
         return self in (ImportStatus.FAILED, ImportStatus.CANCELLED)
 
 
+ATTEMPT_FAILED = "an attempt failed and is tried again"
+"""Prefix of an import's message while its job waits for a retry."""
+
+
 class ChunkStatus(StrEnum):
     WAITING = "waiting"
     DONE = "done"
@@ -36,25 +40,25 @@ class ChunkStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewImport:
-    """A file that was received and is to be imported."""
+    """A received file to import."""
 
     id: ImportId
     type: str
-    file_name: str  # as the user calls it
-    path: str  # where its bytes are, in the blob store
+    file_name: str  # as the user named it
+    path: str  # name in the import store
     sha256: str
     size_bytes: int
     company_id: str | None = None
     project_id: str | None = None
     user_id: str | None = None
     options: str = "{}"  # JSON: sheet, dry run, …
-    once: bool = True  # False: the same file again is no duplicate (forced, or a dry run)
-    scope: str | None = None  # what it wipes to replace: no two of the same run at the same time; None: nothing
+    once: bool = True  # False: skip the duplicate check (--force, or a dry run)
+    scope: str | None = None  # the rows that it replaces: imports of one scope run one at a time; None: none
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Where the rows went: each in exactly one."""
+    """Rows by outcome: each row is in exactly one."""
 
     rows: int = 0
     inserted: int = 0
@@ -73,15 +77,15 @@ class RowError:
     """One bad cell, or one bad row."""
 
     row: int
-    column: str | None  # as the header of the file has it; None: the row as a whole
+    column: str | None  # as in the header of the file; None: the whole row
     code: str
     reason: str
-    value: str | None = None  # cut, and redacted where the field is secret
+    value: str | None = None  # shortened; redacted if the field is secret
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """How many errors there are of one column and code."""
+    """The number of errors of one column and code."""
 
     column: str | None
     code: str
@@ -90,7 +94,7 @@ class ErrorGroup:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """A row with errors: all of them, and the row's own cells in the order of the file."""
+    """A row with all of its errors, and its own cells in the order of the file."""
 
     row: int
     errors: Sequence[RowError]
@@ -99,7 +103,7 @@ class ErrorRow:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What became of a chunk; it replaces what an earlier attempt said."""
+    """The outcome of a chunk; replaces that of an earlier attempt."""
 
     counts: Counts
     groups: Sequence[ErrorGroup] = ()
@@ -116,7 +120,7 @@ class ChunkRecord:
     groups: Sequence[ErrorGroup]
     notes: str
     finished_at: datetime | None
-    planned_rows: int = 0  # how many the plan gave it
+    planned_rows: int = 0  # number of rows in the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,38 +136,80 @@ class ImportRecord:
     project_id: str | None
     user_id: str | None
     options: str
-    progress: int  # 0-10 planning, 10-99 chunks, 100 when it is over well; never backwards
+    progress: int  # 0-10 planning, 10-99 chunks, 100 succeeded; never backwards
     message: str | None
     total_chunks: int | None  # None until it is planned
     completed_chunks: int
-    counts: Counts  # summed over the chunks that are done
-    error_count: int  # bad cells and rows, summed over the chunks that are done
+    counts: Counts  # summed over the finished chunks
+    error_count: int  # bad cells and rows, summed over the finished chunks
     meta: str  # JSON: how it was read and split
-    error: str | None  # JSON, of a failed one
-    result: str | None  # JSON, what the finish hook returned
+    error: str | None  # JSON, if it failed
+    result: str | None  # JSON returned by the finish hook
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     updated_at: datetime
-    swept_at: datetime | None  # its files are gone
-    scope: str | None  # what it wipes to replace; None: nothing, and it runs beside any other
+    swept_at: datetime | None  # when its files were marked for deletion
+    scope: str | None  # the rows that it replaces; None: none, and it runs beside any other import
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The import, and whether this call made it: False when the same file was there already."""
+    """The import, and whether this call created it: False for a duplicate."""
 
     record: ImportRecord
     created: bool
 
 
-class Started(StrEnum):
-    """What the parent job finds when it begins."""
+PARTS_MAX = 10_000
 
-    STARTED = "started"  # it is RUNNING, and this job's to plan
-    PLANNED = "planned"  # an earlier attempt has planned it: nothing to do
-    BUSY = "busy"  # another of its scope runs
-    OVER = "over"  # it has ended, or is another job's: nothing to do
+
+def part_index(chunk: int, part: int) -> int:
+    """Returns the ledger index of a part of a chunk that is loaded in several transactions."""
+    return -2 - (chunk * PARTS_MAX + part)
+
+
+def chunk_of(index: int) -> int:
+    """Returns the chunk that the part with this index belongs to."""
+    return (-2 - index) // PARTS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStep:
+    """A step of an import, and the attempt that runs it."""
+
+    import_id: ImportId
+    chunk: int  # its index; -1: the parent job
+    job_id: JobId
+    owner: WorkerId
+    lease: int | None  # None: the attempt has none, in resilient mode
+    trial: bool = False  # the caller rolls it back; a store that cannot do so refuses such writes
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBounds:
+    """Size limits of one transaction, for a store that keeps open transactions in memory."""
+
+    chunk_rows: int
+    chunk_bytes: int
+    """Limit of a chunk, of which several fit in memory at once."""
+    row_bytes: int
+    """Memory that a row takes besides its text."""
+    bytes_max: int
+    """Limit of a transaction that runs alone on the server."""
+
+    def rows_max(self, rows: int, text_bytes: int) -> int:
+        """Returns how many rows fit in one transaction, given that `rows` rows have `text_bytes` of text."""
+        return int(self.bytes_max / (self.row_bytes + text_bytes / max(rows, 1)))
+
+
+class Started(StrEnum):
+    """What the parent job finds at its start."""
+
+    STARTED = "started"  # it is RUNNING, and this job plans it
+    PLANNED = "planned"  # an earlier attempt has planned it
+    BUSY = "busy"  # another import of its scope runs
+    OVER = "over"  # it has ended, or has another parent job
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +220,7 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a file was split; its chunk jobs exist when this is recorded."""
+    """How a file was split; recording it enqueues the chunk jobs."""
 
     chunks: Sequence[PlannedChunk]
     meta: str
@@ -183,7 +229,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnd:
-    """How the import stands after a chunk was recorded."""
+    """The state of the import after a chunk was recorded."""
 
     status: ImportStatus
     completed: int
@@ -194,7 +240,7 @@ class ChunkEnd:
 @dataclass(frozen=True, slots=True)
 class ErrorPage:
     rows: Sequence[ErrorRow]
-    next_row: int | None  # ask again with after_row= this
+    next_row: int | None  # pass as after_row for the next page
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,10 @@
-"""Migrations: forward only, numbered, checksummed; which ones a store still needs."""
+"""Migrations: forward only, numbered, checksummed; which ones a store needs, and whether a release works with it.
+
+Each migration declares the oldest schema whose release still works after it. An expanding migration (a new table, a
+nullable column, an index) keeps the previous release working: `-- oldest compatible schema: 7` in the file of migration
+8. A contracting migration, or one without that line, excludes every earlier release. The store records the number with
+the migration, so that an older release, which does not have the file, can read it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from rowlock.errors import SchemaMissing, SchemaTampered, SchemaTooNew
+from rowlock.errors import SchemaMissing, SchemaTampered, SchemaTooNew, StoreError
+from rowlock.storage.records import Finding, SchemaState, Severity
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_OLDEST = re.compile(r"^-- oldest compatible schema: (\d+)$", re.MULTILINE)
+_ADVICE = {
+    SchemaMissing: "run `rowlock migrate`",
+    SchemaTooNew: "upgrade this installation",
+    SchemaTampered: "install the release that migrated this store",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +32,10 @@ class Migration:
     number: int
     name: str
     sql: str
+    oldest: int  # the oldest schema whose release works with the store after this migration
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.oldest <= self.number, f"{self.label}: no release has schema {self.oldest} before it"
 
     @property
     def label(self) -> str:
@@ -29,29 +46,48 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a store has recorded of an applied migration."""
+
+    checksum: str
+    oldest: int
+
+
 @cache
 def migrations(store: str) -> tuple[Migration, ...]:
-    """The migrations of a store (`sql/<store>/NNNN_name.sql`), in order and without gaps."""
+    """Returns the migrations of a store (`sql/<store>/NNNN_name.sql`), in order and without gaps."""
     found = []
     for entry in (files("rowlock.storage") / "sql" / store).iterdir():
         if match := _FILE.fullmatch(entry.name):
-            found.append(Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8")))
+            number, sql = int(match[1]), entry.read_text(encoding="utf-8")
+            oldest = _OLDEST.search(sql)
+            found.append(Migration(number, match[2], sql, int(oldest[1]) if oldest else number))
     found.sort(key=lambda migration: migration.number)
     assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations leave a gap"
     return tuple(found)
 
 
-def pending(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migration]:
-    """The migrations to run, given the checksums of those that ran; refuses a schema that is newer or was altered."""
-    newest = len(known)
-    if any(number > newest for number in applied):
+def state(applied: Mapping[int, Applied], known: Sequence[Migration]) -> SchemaState:
+    """Returns the versions that decide whether this release works with the store."""
+    oldest = max((migration.oldest for migration in applied.values()), default=0)
+    return SchemaState(max(applied, default=0), len(known), oldest)
+
+
+def pending(applied: Mapping[int, Applied], known: Sequence[Migration]) -> list[Migration]:
+    """Returns the migrations to run; raises SchemaTampered or SchemaTooNew if this release cannot use the schema.
+
+    Ignores migrations of a newer release, which this one does not have.
+    """
+    now = state(applied, known)
+    if now.oldest > now.wanted:
         raise SchemaTooNew(
-            f"the store is at schema {max(applied)}, this Rowlock knows {newest}: "
-            "a newer release has migrated it; upgrade this installation"
+            f"a newer release has migrated the store to schema {now.current}, which works with releases that have "
+            f"schema {now.oldest} or later; this one has schema {now.wanted}: upgrade this installation"
         )
     for migration in known:
         recorded = applied.get(migration.number)
-        if recorded is not None and recorded != migration.checksum:
+        if recorded is not None and recorded.checksum != migration.checksum:
             raise SchemaTampered(
                 f"migration {migration.label} in the store has another checksum than in this release: "
                 "install the release that migrated this store, or restore its schema from a backup"
@@ -59,10 +95,23 @@ def pending(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migr
     return [migration for migration in known if migration.number not in applied]
 
 
-def require_current(applied: Mapping[int, str], known: Sequence[Migration]) -> None:
-    """Raise unless the schema is exactly what this release wants."""
+def require_usable(applied: Mapping[int, Applied], known: Sequence[Migration]) -> None:
+    """Raises SchemaMissing, SchemaTampered or SchemaTooNew unless this release works with the schema."""
     if missing := pending(applied, known):
         raise SchemaMissing(
             f"the store is at schema {max(applied, default=0)}, this Rowlock needs {len(known)} "
             f"({len(missing)} to apply): run `rowlock migrate`"
         )
+
+
+def finding(applied: Mapping[int, Applied], known: Sequence[Migration]) -> Finding:
+    """Returns what `doctor` reports about the schema."""
+    now = state(applied, known)
+    try:
+        require_usable(applied, known)
+    except StoreError as error:
+        return Finding("schema", Severity.ERROR, str(error), _ADVICE[type(error)])
+    if now.newer:
+        newer = f"the schema is at {now.current}, of a newer release; this one has {now.wanted} and works with it"
+        return Finding("schema", Severity.WARNING, newer, f"{_ADVICE[SchemaTooNew]} before the next one")
+    return Finding("schema", Severity.OK, f"the schema is at {now.current}, as this release wants")

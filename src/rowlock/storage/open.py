@@ -1,4 +1,4 @@
-"""From a URL to its store."""
+"""Creates the store that a URL names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 from rowlock.clock import Clock
 from rowlock.errors import SettingsError
 from rowlock.settings import Settings
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 
 
 def open_store(settings: Settings, clock: Clock) -> Store:
-    """The store that DATABASE_URL names, not yet connected."""
+    """Returns the store that DATABASE_URL names, not yet connected; raises SettingsError for an unsupported URL."""
     url = settings.database_url
     try:
         scheme = urlsplit(url).scheme.lower()

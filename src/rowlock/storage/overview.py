@@ -1,4 +1,4 @@
-"""What passes between the engine and a store for those who look: what runs, what died of what, how the hours were."""
+"""Records of the dashboard: running jobs, groups of failed jobs, and the history per minute."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MINUTE = timedelta(minutes=1)
 
 
 def reason_of(error: str | None) -> str:
-    """What failed jobs are grouped by: the first line of the error, without the count of attempts, and not too long."""
+    """Returns the key that groups failed jobs: the first line of the error without the attempt count, shortened."""
     return (error or "").partition("\n")[0].partition(" (attempt ")[0][:REASON_LENGTH_MAX]
 
 
 class Running(NamedTuple):
-    """A job that runs, without its data."""
+    """A running job, without its payload."""
 
     id: JobId
     type: str
@@ -40,7 +40,7 @@ class DeadGroup:
     type: str
     reason: str  # see reason_of
     count: int
-    first_at: datetime  # when the first of them failed for good
+    first_at: datetime  # the first final failure
     last_at: datetime
     sample_id: JobId  # the newest
 
@@ -50,7 +50,7 @@ class DeadGroups:
     """Failed jobs by type and reason, the largest group first."""
 
     groups: list[DeadGroup]
-    looked_at: int  # how many jobs are in them, and in those groups that did not fit
+    looked_at: int  # number of jobs in these groups and in those beyond the limit
 
 
 class Minute(NamedTuple):
@@ -59,7 +59,7 @@ class Minute(NamedTuple):
     minute: datetime
     queue: str
     succeeded: int
-    failed: int  # for good
+    failed: int  # jobs
     failures: int  # attempts
 
 
@@ -67,6 +67,6 @@ class Minute(NamedTuple):
 class History:
     """The last minutes: what happened, and how long the oldest ready job of each queue had waited."""
 
-    now: datetime  # the minute that has not ended
+    now: datetime  # the current minute
     minutes: Sequence[Minute]
-    lags: Mapping[datetime, Mapping[str, float]]  # only minutes in which somebody looked, and queues that had some
+    lags: Mapping[datetime, Mapping[str, float]]  # only recorded minutes, and queues with ready jobs

@@ -1,4 +1,4 @@
-"""The verbs of a store for those who look, each with its guarantee; see `base` for those of jobs."""
+"""The store's verbs for dashboards, each with its guarantee; `contract` has those for jobs."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from rowlock.storage.records import JobFilter, JobId
 
 
 class OverviewVerbs(Protocol):
-    """What an operator sees at a glance, and the one thing that is done to a job that waits for its time."""
+    """What operators see on the dashboard, and `run_now` for a delayed job."""
 
     async def running(self, limit: int) -> list[Running]:
-        """Jobs that run, those that began first first, without what they were given."""
+        """Returns running jobs without their payloads, in order of their start."""
 
-    async def hasten(self, job_id: JobId) -> bool:
-        """Let a job that waits for its time be ready now; False, and nothing else, for every other job.
+    async def run_now(self, job_id: JobId) -> bool:
+        """Makes a delayed job available now; returns False and does nothing for every other job.
 
-        It keeps its place (priority, then the order of enqueueing), its attempts, its limit and its keys; a paused
-        queue stays paused. Workers are woken.
+        The job keeps its place (priority, then the order of enqueueing), attempts, limit and keys; a paused queue stays
+        paused. Wakes workers.
         """
 
     async def dead_groups(self, where: JobFilter, look_at: int, limit: int) -> DeadGroups:
-        """Failed jobs by type and reason, at most `limit` groups; only the newest `look_at` that match are looked at.
+        """Groups failed jobs by type and reason, at most `limit` groups, from the newest `look_at` that match.
 
-        Of the filter, its type, queue and company count.
+        Of the filter, only type, queue and company count.
         """
 
     async def history(self, minutes: int) -> History:
-        """What happened in the last so many minutes, at most a day, this one included."""
+        """Returns what happened in the last `minutes` minutes, at most a day, including the current one."""
 
     async def note_lags(self, lags: Mapping[str, float]) -> bool:
-        """Note how many seconds the oldest ready job of each queue has waited, once a minute in the fleet.
+        """Records how many seconds the oldest ready job of each queue has waited, once a minute in the fleet.
 
-        False, and nothing else, where this minute has its note. Notes older than a day are forgotten by `fold`.
+        Returns False and does nothing if this minute has its record. `compact` removes records older than a day.
         """

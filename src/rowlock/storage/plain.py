@@ -1,4 +1,4 @@
-"""Values of the user's tables as JSON can say them."""
+"""Converts values of users' tables to JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 def plain(value: Any, json: bool = False) -> Any:
-    """The same value as JSON knows it: numbers that it would round, and moments, are texts."""
+    """Returns the value as JSON represents it exactly: numbers that JSON would round, and times, become text."""
     match value:
         case None | bool() | int():
             return value

@@ -1,6 +1,6 @@
-"""What passes between the engine and a store: plain values, no behaviour.
+"""Records of jobs: plain values without behaviour.
 
-Tuples where one is made per job on the busy path, frozen dataclasses elsewhere.
+NamedTuples if one is made per job on the hot path, frozen dataclasses elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WorkerId = str
 
 
 class Status(StrEnum):
-    """Where a job is in its life. The last three are final except by an operator."""
+    """The status of a job. Only an operator changes one of the last three."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -33,16 +33,16 @@ _FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 
 
 class Outcome(IntEnum):
-    """How one attempt ends. Up to CANCELLED, and with FATAL, the job is over; otherwise it waits again."""
+    """How an attempt ends. SUCCEEDED, FAILED, CANCELLED and FATAL end the job; after the others it waits again."""
 
     SUCCEEDED = 1
     FAILED = 2
     CANCELLED = 3
     RETRY = 4  # the attempt counts
-    RELEASE = 5  # the attempt is given back
+    RELEASE = 5  # the attempt does not count
     CRASH = 6  # the attempt counts, and so does the death of its process
-    SUSPECT = 7  # its process died, perhaps of another job: the death counts, the attempt is given back
-    FATAL = 8  # failed for good by the death of its process, which counts
+    SUSPECT = 7  # its process died, perhaps of another job: the death counts, the attempt does not
+    FATAL = 8  # its process died, which counts, and the job fails
 
     @property
     def final(self) -> bool:
@@ -54,18 +54,26 @@ class OnConflict(StrEnum):
     RETURN_EXISTING = "return_existing"
 
 
+class Attempt(NamedTuple):
+    """One run of a job; its lease distinguishes it from the runs before and after it."""
+
+    job_id: JobId
+    lease: int
+
+
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A key that at most one job holds, forever, for a while, or until that job is over."""
+    """A key that at most one job holds: forever, for `seconds`, or until that job is over."""
 
     key: str
     seconds: float | None = None  # None: does not expire
-    while_active: bool = False  # True: freed when its job is over
+    while_active: bool = False  # True: freed when the job is over
     on_conflict: OnConflict = OnConflict.REJECT
+    newest_wins: bool = False  # the holder takes over the payload of a newer duplicate
 
 
 class NewJob(NamedTuple):
-    """A job to enqueue; everything is checked and filled in before it reaches a store."""
+    """A job to enqueue, validated and completed before it reaches a store."""
 
     id: JobId
     type: str
@@ -82,21 +90,38 @@ class NewJob(NamedTuple):
     unique: UniqueKey | None = None
 
 
+class Newest(NamedTuple):
+    """The newest enqueue that a job took over: the payload that the job runs with, and its place in the order."""
+
+    id: JobId  # of the enqueue that created no job: its place in the order
+    payload: str  # JSON text
+
+
 class Receipt(NamedTuple):
-    """What enqueue answers: the job's id, and whether this call created it."""
+    """The answer of enqueue: the job's id, and whether this call created it."""
 
     job_id: JobId
     created: bool
+    removed: bool = False  # retention removed the job: a unique key can outlive it
+
+
+LEASES_PER_RETRY = 65_536
+"""An operator's retry rounds the lease number up to a multiple of this: the remainder counts the claims since."""
+
+
+def lease_after_retry(lease: int) -> int:
+    """Returns the lease number of a job that an operator retries; its next claim gets the number after it."""
+    return -(-lease // LEASES_PER_RETRY) * LEASES_PER_RETRY
 
 
 class Claimed(NamedTuple):
-    """A job as its new owner gets it."""
+    """A claimed job, as its owner receives it."""
 
     id: JobId
     lease: int  # the fencing token: grows by one at every claim, never reset
-    attempt: int  # this one, counted from 1
+    attempt: int  # counted from 1
     max_attempts: int
-    deaths: int  # how many processes died while they ran it
+    deaths: int  # how many processes died while running it
     priority: int
     type: str
     payload: str  # JSON text
@@ -104,13 +129,19 @@ class Claimed(NamedTuple):
     limit_key: str | None
     trace: str | None
 
+    @property
+    def releases(self) -> int:
+        """How often the job was released since it was enqueued or last retried by an operator."""
+        return max(0, self.lease % LEASES_PER_RETRY - self.attempt)
+
 
 class Failed(NamedTuple):
-    """What is kept of an attempt that failed, besides its error."""
+    """What is recorded of a failed attempt, besides its error."""
 
     id: str
     payload: str  # JSON text, redacted
     stack: str | None
+    counted: bool = False  # add to the record with this id, if any; never for the last attempt
 
 
 class Settlement(NamedTuple):
@@ -119,13 +150,13 @@ class Settlement(NamedTuple):
     job_id: JobId
     lease: int
     outcome: int = Outcome.SUCCEEDED
-    seconds: float = 0.0  # how long the handler ran
-    delay_seconds: float = 0.0  # before it is available again, where it waits again
+    seconds: float | None = 0.0  # run time of the handler; None: it did not start, and no rate counts it
+    delay_seconds: float = 0.0  # until the job is available again, if it waits again
     result: str | None = None  # JSON text
     error: str | None = None
-    type: str = ""  # of the job; this and its queue are for the counts
+    type: str = ""  # of the job; type and queue are for the counters
     queue: str = ""
-    failure: Failed | None = None  # where the attempt failed
+    failure: Failed | None = None  # if the attempt failed
 
 
 class Progress(NamedTuple):
@@ -150,7 +181,7 @@ class Held(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """A job whose lease ran out, and what became of it."""
+    """A job whose lease expired, and its status now."""
 
     job_id: JobId
     type: str
@@ -168,6 +199,7 @@ class Worker:
     id: WorkerId
     name: str
     queues: tuple[str, ...]
+    types: tuple[str, ...] = ()  # with a handler; empty: unknown, the recorded types stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +207,14 @@ class WorkerRecord:
     id: WorkerId
     name: str
     queues: tuple[str, ...]
+    types: tuple[str, ...]  # with a handler; empty until the worker reports them
     started_at: datetime
     seen_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """Whether a queue has something to claim now, or when it will."""
+class Peek:
+    """Whether a queue has a job to claim now, or when it will."""
 
     queue: str
     ready: bool
@@ -190,7 +223,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The durable record of a job, whole."""
+    """A job with all of its fields."""
 
     id: JobId
     type: str
@@ -230,9 +263,9 @@ class JobFilter:
     queue: str | None = None
     company_id: str | None = None
     ids: Sequence[JobId] | None = None
-    type_prefix: str | None = None  # instead of a type: all that begin with it
-    reason: str | None = None  # the first line of the error, see overview.reason_of; of failed jobs alone
-    since: datetime | None = None  # enqueued at or after this, by the time in their ids
+    type_prefix: str | None = None  # instead of `type`: all types that begin with it
+    reason: str | None = None  # see overview.reason_of; only with status FAILED
+    since: datetime | None = None  # enqueued at or after this, by the time in the id
     until: datetime | None = None  # enqueued before this
 
     def __post_init__(self) -> None:
@@ -249,17 +282,17 @@ class Page:
 
 
 class CancelResult(StrEnum):
-    """What asking for a cancellation did."""
+    """The effect of a cancellation request."""
 
-    CANCELLED = "cancelled"  # it was waiting and will not run
-    REQUESTED = "requested"  # it runs; its handler is told
+    CANCELLED = "cancelled"  # it waited and will not run
+    REQUESTED = "requested"  # it runs; its owner is asked to stop
     ALREADY_FINAL = "already_final"
     NOT_FOUND = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What an operator's retry did: re-queued ids, and ids whose unique key another job holds now."""
+    """The effect of an operator's retry: queued ids, and ids whose unique key another job now holds."""
 
     retried: list[JobId]
     conflicts: list[JobId] = field(default_factory=list)
@@ -277,9 +310,9 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many jobs of one key may run at once, and how many may start in any window.
+    """How many jobs of one key may run at once, and how many may start in any window of `per_seconds`.
 
-    A job's limit key is the limit's name, or `name:part`, each part counted on its own.
+    A job's limit key is the limit's name, or `name:part`; each part is counted separately.
     """
 
     name: str
@@ -290,7 +323,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class KeepPolicy:
-    """Which finished jobs go: those older than `days`, and those beyond the newest `count`. None: no such limit."""
+    """Which finished jobs are removed: older than `days`, or beyond the newest `count`. None: no such limit."""
 
     days: float | None = None
     count: int | None = None
@@ -298,8 +331,20 @@ class KeepPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    current: int
+    """The schema version of a store, and that of this release."""
+
+    current: int  # 0: none
     wanted: int
+    oldest: int = 0  # releases whose schema is older than this no longer work with the current one
+
+    @property
+    def usable(self) -> bool:
+        """Whether this release works with the schema: its own version, or a later compatible one."""
+        return self.oldest <= self.wanted <= self.current
+
+    @property
+    def newer(self) -> bool:
+        return self.current > self.wanted
 
 
 class Severity(StrEnum):
@@ -310,7 +355,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What `doctor` found, and what to do about it."""
+    """A result of `doctor`, with advice."""
 
     check: str
     severity: Severity

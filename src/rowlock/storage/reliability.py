@@ -1,4 +1,4 @@
-"""What passes between the engine and a store about what went wrong, what must not run twice, and what runs when."""
+"""Records of failures, counters, idempotency locks, schedules and notifications."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FailureId = str
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """One failed attempt, as it is kept."""
+    """A recorded failed attempt."""
 
     id: FailureId
     job_id: JobId
@@ -23,15 +23,17 @@ class FailureRecord:
     queue_name: str
     company_id: str | None
     payload: str  # JSON text, redacted
-    attempts: int  # the number of the one that failed
+    attempts: int  # the number of the failed attempt
     max_attempts: int
     is_final_attempt: bool
     failed_reason: str
     stack_trace: str | None
     first_failed_at: datetime
-    resolved_at: datetime | None  # when an operator had the job retried
-    started_at: datetime | None = None  # None: noted by an older release
+    resolved_at: datetime | None  # when an operator retried the job
+    started_at: datetime | None = None  # None: recorded by an older release
     owner: WorkerId | None = None  # the worker that ran it
+    occurrences: int = 1  # number of identical failures in this record
+    last_failed_at: datetime | None = None  # None: there was only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class FailurePage:
 
 
 def failure_page(found: list[FailureRecord], limit: int) -> FailurePage:
-    """A page of what was found, one more having been asked for."""
+    """Makes a page from failures read with `limit + 1`."""
     kept = found[:limit]
     if len(found) <= limit or not kept:
         return FailurePage(kept, None)
@@ -62,33 +64,33 @@ def failure_page(found: list[FailureRecord], limit: int) -> FailurePage:
 
 
 def failure_cursor(cursor: str) -> tuple[datetime, FailureId]:
-    """Where the last page ended; a cursor that no page came with is a ValueError."""
+    """Returns the position at which the last page ended; raises ValueError for a cursor that no page returned."""
     text, _, failure_id = cursor.partition("_")
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None and is_uuid(failure_id):
             return moment.astimezone(UTC), failure_id
     except (ValueError, OverflowError):
-        pass  # said below
+        pass  # raised below
     raise ValueError(f"{cursor[:80]!r} is not a cursor that a page of failures came with")
 
 
 class Activity(NamedTuple):
-    """What happened to the jobs of one queue and type in some time."""
+    """What happened to the jobs of one queue and type in a period."""
 
     queue: str
     type: str
     succeeded: int
-    failed: int  # for good
+    failed: int  # jobs
     cancelled: int
     failures: int  # attempts
     retries: int
     rescues: int
-    seconds: float  # that handlers ran
+    seconds: float  # run time of handlers
 
 
 class Total(NamedTuple):
-    """How many jobs of one queue and type there are."""
+    """The number of jobs of one queue and type."""
 
     queue: str
     type: str
@@ -100,33 +102,33 @@ class Total(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LockKey:
-    """What may be done once at a time: for this company, this work, in this scope."""
+    """Identifies work that runs once at a time: company, job key and scope."""
 
     company_id: str  # "": none
     job_key: str
     scope_key: str
 
 
-class LockVerdict(StrEnum):
-    """What the state of a lock means for who asks."""
+class LockDecision(StrEnum):
+    """What the state of a lock means for the caller."""
 
-    PROCEED = "proceed"  # nobody has been here
-    TAKE_OVER = "take_over"  # whoever was has not been seen for long, or was an earlier attempt of the same job
-    RERUN = "rerun"  # it was completed with other data
-    RETRY = "retry"  # it failed
+    PROCEED = "proceed"  # the lock was never taken
+    TAKE_OVER = "take_over"  # its holder is stale, or is an earlier attempt of the same job
+    RERUN = "rerun"  # completed with other data
+    RETRY = "retry"  # the last run failed
     ALREADY_RUNNING = "already_running"
     ALREADY_COMPLETED = "already_completed"
 
     @property
     def go(self) -> bool:
-        return self not in (LockVerdict.ALREADY_RUNNING, LockVerdict.ALREADY_COMPLETED)
+        return self not in (LockDecision.ALREADY_RUNNING, LockDecision.ALREADY_COMPLETED)
 
 
 @dataclass(frozen=True, slots=True)
 class LockAnswer:
-    verdict: LockVerdict
+    decision: LockDecision
     token: int  # the fencing token: grows whenever the lock is taken
-    holder: str | None  # the job that holds it, or held it last
+    holder: str | None  # the current or last holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,10 @@ class LockRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRecord:
-    """One schedule, as the store knows it."""
+    """A schedule as stored."""
 
     name: str
-    spec: str  # how it was declared: a change makes the next tick count anew
+    spec: str  # the declaration: a change resets the next tick
     next_at: datetime
     last_tick: datetime | None
     paused_at: datetime | None
@@ -155,13 +157,13 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One moment of a schedule, and what to do at it."""
+    """One time of a schedule, and the job to enqueue at it."""
 
     name: str
     at: datetime
-    expected: datetime | None  # the next tick that the schedule has; None: run out of turn, by an operator
-    next_at: datetime  # of the schedule, afterwards
-    job: NewJob | None  # None: missed, and not made up for
+    expected: datetime | None  # the stored next tick; None: started by an operator
+    next_at: datetime  # the schedule's next tick afterwards
+    job: NewJob | None  # None: missed and skipped
 
 
 class RunStatus(StrEnum):
@@ -171,7 +173,7 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     MISSED = "missed"
-    UNKNOWN = "unknown"  # its job was removed before its end was noted
+    UNKNOWN = "unknown"  # its job was removed before its end was recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """Jobs of one name that have failed for good, for a message about them."""
+    """Dead letters of one job name, for a notification."""
 
     job_name: str
     queue_name: str
@@ -198,12 +200,12 @@ class Deaths:
     first_at: datetime
     last_at: datetime
     attempts: int
-    job_ids: tuple[JobId, ...]  # of the last three
-    reason: str  # of the last
+    job_ids: tuple[JobId, ...]  # the last three
+    reason: str  # of the last one
 
 
 class Measure(NamedTuple):
-    """The name and the labels (a JSON object with sorted keys) of one number that workers add to."""
+    """The name and the labels (a JSON object with sorted keys) of a number that workers add to."""
 
     name: str
     labels: str = "{}"

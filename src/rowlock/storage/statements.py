@@ -12,7 +12,7 @@ _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 @cache
 def statements(store: str) -> Mapping[str, str]:
-    """Every statement of `sql/<store>/statements/*.sql` by its name."""
+    """Returns every statement of `sql/<store>/statements/*.sql` by its name."""
     found: dict[str, str] = {}
     folder = files("rowlock.storage") / "sql" / store / "statements"
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):

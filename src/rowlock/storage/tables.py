@@ -1,4 +1,4 @@
-"""What passes between an import and the tables of its users: their shape, and how rows are put into them."""
+"""Records of users' tables: their schema, how rows are loaded into them, and the result."""
 
 from __future__ import annotations
 
@@ -31,61 +31,74 @@ class Column:
     kind: Kind
     nullable: bool = False
     length_max: int | None = None  # of text, in characters
-    digits: int | None = None  # of a decimal, in all
-    places: int | None = None  # of these, behind the point
+    digits: int | None = None  # of a decimal, in total
+    places: int | None = None  # of these, after the decimal point
 
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
-    """A column of a table that is there."""
+    """A column of an existing table."""
 
     name: str
-    type: str  # in the database's own words
-    kind: Kind | None  # None: one that nothing can be loaded into
+    type: str  # as the database names it
+    kind: Kind | None  # None: nothing can be loaded into it
     nullable: bool
-    has_default: bool  # or is generated: it may be left out
-    folds: bool = False  # texts that differ, in letter case or more, may be equal to it
+    has_default: bool  # or is generated: a load may omit it
+    folds: bool = False  # compares some different texts (such as letter case) as equal
+    generated: bool = False  # the database computes its values and accepts none
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table that is there."""
+    """An existing table."""
 
     name: str
     columns: Sequence[FoundColumn]
-    keys: Sequence[frozenset[str]]  # the columns of each unique index that holds for all rows
+    keys: Sequence[frozenset[str]]  # the columns of each unique index over all rows
     empty: bool
+    refers_to_itself: bool = False  # has a foreign key to itself
 
 
 class Mode(StrEnum):
-    """What becomes of rows that are there already."""
+    """What a load does with rows that exist already."""
 
-    UPSERT = "upsert"  # insert what is new, update what differs
-    INSERT = "insert"  # insert; a key that exists is an error of its row
-    REPLACE = "replace"  # wipe what is there, then insert
+    UPSERT = "upsert"  # insert new rows, update rows that differ
+    INSERT = "insert"  # insert; an existing key is an error of its row
+    REPLACE = "replace"  # wipe existing rows, then insert
+
+
+@dataclass(frozen=True, slots=True)
+class Replaces:
+    """Rows that an import replaces chunk by chunk: those with these values that it has not loaded itself."""
+
+    import_id: str
+    scope: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How the rows of a frame go into a table."""
+    """How the rows of a frame are loaded into a table."""
 
     table: str  # name, or schema.name
     columns: Sequence[Column]
-    key: Sequence[str]  # empty: rows have none, and each is inserted
+    key: Sequence[str]  # empty: every row is inserted
     mode: Mode
-    untouched: Sequence[str] = ()  # columns that are written when a row is inserted, and never updated
-    unwatched: Sequence[str] = ()  # columns that are written, but by themselves make no row differ (provenance)
-    direct: bool = False  # likely no key of these rows exists: try the short way first
-    sample: int = 0  # keep so many rows before and after; for a dry run
-    refused_max: int = 10_000  # more rows that the database refuses fail the load as a whole
+    untouched: Sequence[str] = ()  # columns that are inserted but never updated
+    unwatched: Sequence[str] = ()  # columns that are written, but alone cause no update (provenance)
+    direct: bool = False  # likely no key of these rows exists: try to insert directly first
+    sample: int = 0  # number of changed rows to return, before and after; for a dry run
+    later: bool = False  # a later load tries rows with missing references again: refuse them here untried
+    replaces: Replaces | None = None  # the older rows that these replace
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A row that the database itself did not take."""
+    """A row that the database refused."""
 
     row: int
-    code: str  # key_exists, not_null, foreign_key, check, unique, out_of_range, too_precise, too_long, refused
+    # key_exists, not_null, foreign_key, check, unique, policy, suppressed, deleted, out_of_range, too_precise,
+    # too_long, refused
+    code: str
     reason: str
     column: str | None = None
 
@@ -95,17 +108,17 @@ class Change:
     """One row that a dry run would insert or update."""
 
     row: int
-    before: Mapping[str, Any] | None  # None: it is new
+    before: Mapping[str, Any] | None  # None: a new row
     after: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of the rows of a load."""
+    """The result of a load."""
 
     inserted: int = 0
     updated: int = 0
     unchanged: int = 0
     refused: Sequence[Refused] = ()
-    changed: Mapping[str, int] | None = None  # where a sample was asked for: how often each column would change
+    changed: Mapping[str, int] | None = None  # for a dry run: how often each column would change
     sample: Sequence[Change] = ()

@@ -1,4 +1,4 @@
-"""How the work of some queues stands, put together from what a store knows without counting."""
+"""Combines a store's counters into the state of the queues of an integration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILURES_LOOKED_AT = 1_000
 
 
 class Watching(ABC):
-    """The verb of a store whose other verbs are these."""
+    """The verb `sync_counts`, built from other verbs of a store."""
 
     @abstractmethod
     async def totals(self) -> list[Total]: ...
@@ -27,15 +27,15 @@ class Watching(ABC):
 
     @abstractmethod
     async def _retrying(self, queues: Sequence[str]) -> int:
-        """How many jobs of these queues wait after a failed attempt."""
+        """Returns how many jobs of these queues wait after a failed attempt."""
 
     @abstractmethod
     async def _mean_completed(self, queues: Sequence[str]) -> float | None:
-        """How many ms the jobs of these queues took that succeeded in 24 hours, found by looking at each."""
+        """Returns the mean milliseconds of these queues' jobs that succeeded in 24 hours, by reading each job."""
 
     @abstractmethod
     async def _counts_of_company(self, queues: Sequence[str], company_id: str) -> SyncCounts:
-        """The same for the jobs of one company, found by looking at each."""
+        """Returns the counts for one company, by reading each of its jobs."""
 
     async def sync_counts(self, queues: Sequence[str], company_id: str | None = None) -> SyncCounts:
         if company_id is not None:
@@ -46,7 +46,7 @@ class Watching(ABC):
         waiting = sum(queue.ready + queue.delayed for queue in standing)
         waits = [queue.oldest_ready_seconds for queue in standing if queue.oldest_ready_seconds is not None]
         return SyncCounts(
-            pending=max(waiting - retrying, 0),  # each looked up at its own moment
+            pending=max(waiting - retrying, 0),  # the two are read at different times
             processing=sum(queue.processing for queue in standing),
             retrying=retrying,
             dead=sum(total.failed for total in await self.totals() if total.queue in queues),
@@ -59,11 +59,11 @@ class Watching(ABC):
         succeeded = sum(one.succeeded for one in lately)
         if not succeeded:
             return None
-        if any(one.failures or one.cancelled for one in lately):  # the sum of seconds has theirs, too
+        if any(one.failures or one.cancelled for one in lately):  # the sum of seconds includes theirs
             return await self._mean_completed(queues)
         return 1000 * sum(one.seconds for one in lately) / succeeded
 
 
 def is_failing(job: JobRecord) -> bool:
-    """Whether its last attempt failed, and it waits for another one or for somebody."""
+    """Returns whether the job's last attempt failed, so that it waits for a retry or is a dead letter."""
     return job.status is Status.FAILED or (job.status is Status.QUEUED and job.attempts > 0)

@@ -1,1 +1,1 @@
-"""Outbound sync: what an application writes to other services, within their limits, in order, and once."""
+"""Outbound sync: writes to other services, within their rate limits, in order per subject, without duplicates."""

@@ -1,4 +1,4 @@
-"""Whose account of a service a job uses: one for all, or one for each company."""
+"""The account of a service that a job uses: one for all companies, or one per company."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rowlock.errors import SettingsError
 from rowlock.jobs.registry import checked_name
 
 OfCompany = Callable[[str | None], str]
-"""A function of a job's company, which may be None."""
+"""A function of the job's company id, which may be None."""
 
 
 class Accounts:
@@ -30,16 +30,16 @@ class Accounts:
 
     @property
     def several(self) -> bool:
-        """Whether companies have accounts of their own."""
+        """True if each company has its own account."""
         return callable(self._account)
 
     def key(self, company_id: str | None) -> str:
-        """The account by which limits are counted: "integration:account"."""
+        """Return the account key that rate limits are counted under: "integration:account"."""
         account = self._account(company_id) if callable(self._account) else self._account
         return checked_name(f"{self._integration}:{account}", "account")
 
     def token(self, company_id: str | None) -> str | None:
-        """The credential; what it is never stands in an error."""
+        """Return the credential. Raises SettingsError for a malformed one; no error contains its value."""
         token = self._token(company_id) if callable(self._token) else self._token
         if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
             raise SettingsError(f"integration {self._integration!r}: its token must be printable, without spaces")

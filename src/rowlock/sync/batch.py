@@ -1,6 +1,6 @@
-"""Many jobs of an operation in few calls: one update per subject, each job settled by what became of its subject's.
+"""Batch: many jobs of an operation in few calls. Jobs merge into one update per subject, whose result settles them.
 
-jobs ─ by subject, oldest first ─▶ held? ─ the newest value of each property ─ without what newer jobs wrote ─▶ updates
+jobs ─ group by subject, oldest first ─▶ lock subjects ─▶ newest value per property ─▶ drop outdated values ─▶ updates
 """
 
 from __future__ import annotations
@@ -14,68 +14,74 @@ from rowlock.ids import uuid7
 from rowlock.jobs.job import Job
 from rowlock.storage.call_verbs import CallVerbs
 from rowlock.sync.call import Calls
-from rowlock.sync.hold import Hold, outdated
-from rowlock.sync.line import Line
+from rowlock.sync.client import Client
 from rowlock.sync.operation import Operation, Update
 from rowlock.sync.single import away, held_elsewhere, rewrite
+from rowlock.sync.subject_lock import SubjectLock, outdated
 
 SUPERSEDED = {"skipped": True, "reason": "superseded"}
-_MORE_CALLS_MAX = 24  # of one batch, to find out which of its updates the service does not take
+_MORE_CALLS_MAX = 24  # extra calls per batch, to find out which of its updates the service rejects
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What one job wants written."""
+class PendingUpdate:
+    """The properties that one job writes."""
 
     job: Job
+    place: str  # position in the order of jobs
     subject: str
     properties: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One update, and which job each of its properties comes from."""
+    """One update, and for each of its properties the place of the job that it comes from."""
 
     update: Update
     sources: dict[str, str]
-    wishes: list[Wish]
+    wishes: list[PendingUpdate]
 
 
-def merge(subject: str, wishes: Sequence[Wish], marks: Mapping[str, str]) -> Merged:
-    """One update from many wishes about one subject: the newest wins, and what was written by newer ones is left."""
+def merge(subject: str, wishes: Sequence[PendingUpdate], marks: Mapping[str, str]) -> Merged:
+    """Merge pending updates about one subject: the newest value wins, values that newer jobs wrote are left out."""
     if len(wishes) == 1 and not marks:
         (wish,) = wishes
         return Merged(
-            Update(subject, wish.properties, [wish.job]), dict.fromkeys(wish.properties, wish.job.id), list(wishes)
+            Update(subject, wish.properties, [wish.job]), dict.fromkeys(wish.properties, wish.place), list(wishes)
         )
     properties: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    ordered = sorted(wishes, key=lambda wish: wish.job.id)
+    ordered = sorted(wishes, key=lambda wish: wish.place)
     for wish in ordered:
         for name, value in wish.properties.items():
-            if not outdated(marks.get(name), wish.job.id):
+            if not outdated(marks.get(name), wish.place):
                 properties[name] = value
-                sources[name] = wish.job.id
+                sources[name] = wish.place
     return Merged(Update(subject, properties, [wish.job for wish in ordered]), sources, ordered)
 
 
 class Batch:
-    """The jobs of one account and credential that came together."""
+    """Runs claimed jobs that share an account and credential."""
 
     def __init__(
-        self, operation: Operation, wishes: Sequence[Wish], line: Line, token: str | None, store: CallVerbs | None
+        self,
+        operation: Operation,
+        wishes: Sequence[PendingUpdate],
+        line: Client,
+        token: str | None,
+        store: CallVerbs | None,
     ) -> None:
         self._operation = operation
         self._wishes = wishes
         self._store = store
-        self._hold = None if store is None else Hold(store, line.key, uuid7(), line.timeout_seconds)
+        self._hold = None if store is None else SubjectLock(store, line.key, uuid7(), line.timeout_seconds)
         self._calls = Calls([wish.job for wish in wishes], line, token, self._hold)
         self._more_calls = _MORE_CALLS_MAX
-        self._entries: dict[str, Any] = {}  # by job: a result, or an exception
+        self._entries: dict[str, Any] = {}  # by job id: a result or an exception
         self._written: dict[str, dict[str, str]] = {}
 
     async def work(self) -> dict[str, Any]:
-        """Do them; what became of each, by the id of its job."""
+        """Run the jobs. Returns a result or exception by job id."""
         stopped: Snooze | None = None
         try:
             marks = await self._held()
@@ -96,7 +102,7 @@ class Batch:
         return self._entries
 
     async def _held(self) -> dict[str, Mapping[str, str]]:
-        """The subjects that are ours, with their marks; jobs about others wait."""
+        """Lock the subjects. Returns the locked ones with their marks; jobs about the others are snoozed."""
         subjects = list(dict.fromkeys(wish.subject for wish in self._wishes))
         if self._hold is None:
             return {subject: {} for subject in subjects}
@@ -107,18 +113,18 @@ class Batch:
         return dict(self._hold.marks)
 
     async def _write(self, marks: Mapping[str, Mapping[str, str]]) -> None:
-        by_subject: dict[str, list[Wish]] = {subject: [] for subject in marks}
+        by_subject: dict[str, list[PendingUpdate]] = {subject: [] for subject in marks}
         for wish in self._wishes:
             if wish.subject in by_subject:
                 by_subject[wish.subject].append(wish)
         merged = [merge(subject, wishes, marks[subject]) for subject, wishes in by_subject.items()]
         for one in await self._send(merged):
-            # One bad value must not take the others along: each job's on its own, as if they had not met.
+            # One bad value must not fail the others: send each job's update on its own, as if not merged.
             for wish in one.wishes:
                 await self._send([merge(wish.subject, [wish], marks[wish.subject])])
 
     async def _send(self, merged: list[Merged]) -> list[Merged]:
-        """Have these written, in halves where the service does not take them together; what is to be taken apart."""
+        """Write these updates, in halves if the service rejects them together. Returns the merges to send unmerged."""
         for one in merged:
             if not one.sources:
                 self._note(one, SUPERSEDED)
@@ -159,5 +165,5 @@ class Batch:
 
 
 def _unwanted(entry: object) -> bool:
-    """Whether the service read it and does not take it: what is wrong is in what was sent."""
+    """Whether the service rejected the content of the request (status 4xx)."""
     return isinstance(entry, CallFailed) and entry.status is not None and 400 <= entry.status < 500

@@ -1,4 +1,4 @@
-"""What a function of an operation gets: its job, and the calls that it may make."""
+"""Call and Calls: the first argument of an operation's function, with its job and the HTTP methods."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 
 from rowlock.errors import SettingsError, Snooze
 from rowlock.jobs.job import Job
-from rowlock.sync.answer import Answer
-from rowlock.sync.hold import Hold, outdated
-from rowlock.sync.line import Caller, Line
+from rowlock.sync.client import Caller, Client
+from rowlock.sync.response import Answer
+from rowlock.sync.subject_lock import SubjectLock, outdated
 
 _TAKEN_SECONDS = (0.3, 1.0)
 
 
 class Calls:
-    """The calls that one attempt at some jobs may make; each is made within the limits of the service.
+    """Makes the calls of one attempt at one or more jobs, within the limits of the service.
 
-    A 2xx answer, and one whose status is in `accept`, is returned. CallFailed, CallRefused or CallUncertain is raised
-    for all else; leave them to the queue, which knows what they mean. A group counts for limits of its own as well.
+    Each method returns an answer with a 2xx status or a status in `accept`, and raises CallFailed, CallRefused or
+    CallUncertain for any other. Do not catch these: the queue retries or fails the job accordingly. A call with a
+    `group` counts for the limits of that group as well.
     """
 
-    def __init__(self, jobs: Sequence[Job], line: Line, token: str | None, hold: Hold | None) -> None:
+    def __init__(self, jobs: Sequence[Job], line: Client, token: str | None, hold: SubjectLock | None) -> None:
         self.jobs = tuple(jobs)
         self._line = line
         self._caller = Caller(token)
@@ -30,17 +31,17 @@ class Calls:
 
     @property
     def account(self) -> str:
-        """Whose limits the calls count for: "integration:account"."""
+        """The account whose limits the calls count for: "integration:account"."""
         return self._line.key
 
     @property
     def uncertain(self) -> bool:
-        """Whether an earlier attempt may have reached the other side: then look before you create."""
-        # The lease, not the attempt, which is given back when a worker stops, or a limit is reached, half-way.
+        """Whether an earlier attempt may have reached the service: then look up a record before creating it."""
+        # The lease, not the attempt number: a release after a worker's stop or a rate limit does not count an attempt.
         return any(job.lease > 1 for job in self.jobs)
 
     def plain(self, text: str) -> str:
-        """A text of the service's without our credentials, which it may repeat."""
+        """Return a text from the service with our credentials redacted: the service may repeat them."""
         return self._line.plain(text, self._caller)
 
     async def get(
@@ -51,7 +52,7 @@ class Calls:
         group: str | None = None,
         accept: Collection[int] = (),
     ) -> Answer:
-        """Ask for what is at this path."""
+        """GET this path."""
         return await self.request("GET", path, params=params, group=group, accept=accept)
 
     async def post(
@@ -98,7 +99,7 @@ class Calls:
         group: str | None = None,
         accept: Collection[int] = (),
     ) -> Answer:
-        """DELETE what is at this path."""
+        """DELETE this path."""
         return await self.request("DELETE", path, params=params, group=group, accept=accept)
 
     async def request(
@@ -111,38 +112,41 @@ class Calls:
         group: str | None = None,
         accept: Collection[int] = (),
     ) -> Answer:
-        """Make one call, with any method; what comes from a payload goes into the path with urllib.parse.quote."""
+        """Make one call with any method. Quote payload values in the path with urllib.parse.quote."""
         return await self._line.call(
             method, path, self._caller, json=json, params=params, group=group, accept=accept, hold=self._hold
         )
 
 
 class Call(Calls):
-    """One attempt at one job, and the calls that it may make."""
+    """Makes the calls of one attempt at one job."""
 
-    def __init__(self, job: Job, line: Line, token: str | None, hold: Hold | None, subject: str | None) -> None:
+    def __init__(
+        self, job: Job, place: str, line: Client, token: str | None, hold: SubjectLock | None, subject: str | None
+    ) -> None:
         super().__init__([job], line, token, hold)
         self.job = job
+        self.place = place  # position in the order of jobs
         self.subject = subject
         self.written: set[str] = set()
 
     def fresh(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of these properties that no newer job about the same subject has written.
+        """Return the properties that no newer job about the same subject has written.
 
-        When the function has returned they count as written by this job, so that no older one, tried again late,
-        writes over them.
+        When the function returns they are recorded as written by this job, so that a late retry of an older job does
+        not overwrite them.
         """
         if self.subject is None:
             raise SettingsError(f"{self.job.type}: fresh() needs about= to know what the properties are of")
         marks = {} if self._hold is None else self._hold.marks.get(self.subject, {})
-        found = {name: value for name, value in properties.items() if not outdated(marks.get(name), self.job.id)}
+        found = {name: value for name, value in properties.items() if not outdated(marks.get(name), self.place)}
         self.written |= set(found)
         return found
 
     async def hold(self, subject: str) -> None:
-        """Have no other job call about this as well, until the function has returned.
+        """Lock another subject as well, until the function returns.
 
-        Raises Snooze while another does: the job is tried again soon, and no attempt is spent.
+        Raises Snooze if another job holds it: the job is tried again soon and the attempt does not count.
         """
         if self._hold is None:
             if self.job._context.leased:

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from rowlock.errors import (
     BadPayload,
-    CallRefused,
     IntegrationDisabled,
     OperationNotFound,
     SettingsError,
@@ -19,15 +18,15 @@ from rowlock.jobs.job import Job
 from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique
 from rowlock.jobs.registry import JobType, checked_name
-from rowlock.storage.records import Receipt
+from rowlock.storage.records import OnConflict, Receipt
 from rowlock.sync.accounts import Accounts, OfCompany
-from rowlock.sync.allow import COURTESY, Allow, checked_limits
-from rowlock.sync.answer import Answer, is_refused, wait_of
-from rowlock.sync.line import Meaning
-from rowlock.sync.lines import Address, Lines
+from rowlock.sync.client import Meaning
+from rowlock.sync.client_pool import Address, ClientPool
+from rowlock.sync.dispatcher import PERMANENT, Dispatcher
 from rowlock.sync.monitor import monitor, stats
 from rowlock.sync.operation import PRIORITIES, Operation, Template, check_template, compiled
-from rowlock.sync.work import Work
+from rowlock.sync.rate_limit import COURTESY, RateLimit, checked_limits
+from rowlock.sync.response import Answer, is_refused, wait_of
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -37,12 +36,11 @@ F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 RETRY = Backoff(max_attempts=6, base_seconds=60.0, factor=2.0, max_seconds=3_600.0)
 CLAIM_MAX = 20
 _DEADLINE_SECONDS = 540.0
-_CYCLE_DELAY_SECONDS = 30.0
 _NAME_LENGTH_MAX = 60
 
 
 class Integration:
-    """A service that operations write to; made by `app.integration(...)`."""
+    """A service that operations write to. Created by `app.integration(...)`."""
 
     def __init__(
         self,
@@ -52,7 +50,7 @@ class Integration:
         base_url: str,
         token: str | OfCompany | None = None,
         headers: Mapping[str, str] | None = None,
-        limits: Sequence[Allow] = COURTESY,
+        limits: Sequence[RateLimit] = COURTESY,
         timeout_seconds: float | None = None,
         disabled: str | None = None,
         operations_off: Collection[str] = (),
@@ -69,6 +67,7 @@ class Integration:
         rescue_delay_seconds: float = 300.0,
         poll_seconds: float = 120.0,
         cycle_seconds: float | None = None,
+        cycle_delay_seconds: float = 30.0,
     ) -> None:
         checked_name(name, "integration")
         if len(name) > _NAME_LENGTH_MAX or ":" in name or "/" in name:
@@ -92,16 +91,16 @@ class Integration:
             "visibility_seconds": visibility_seconds,
             "rescue_delay_seconds": rescue_delay_seconds,
         }
-        self._lines = Lines(
+        self._lines = ClientPool(
             lambda: app.engine,
             name,
             self.limits,
             Meaning(refused, limited, spent, rest_seconds, advice or _advice(name, scopes_url)),
             Address(self.base_url, dict(headers or {}), self.timeout_seconds),
         )
-        self._work = Work(self, lambda: app.engine, self._lines)
+        self._work = Dispatcher(self, lambda: app.engine, self._lines)
         if cycle_seconds is not None and disabled is None:
-            self._look_every(cycle_seconds)
+            self._look_every(cycle_seconds, cycle_delay_seconds)
 
     # -- declarations ------------------------------------------------------------------------------
 
@@ -119,11 +118,12 @@ class Integration:
     ) -> Callable[[F], F]:
         """Declare an operation: `async def create_contact(call: Call, email: str, firstName: str | None = None)`.
 
-        The parameters after the call are the payload's fields. `key` is a text such as "member_creation_{email}": of
-        jobs with the same one, one waits or runs. `about` says what it writes to: jobs about the same never call at the
-        same time. With `batch=100` the function takes `(calls: Calls, updates: list[Update])`, and returns one result
-        or exception per update; the payload's fields are then the parameters of `properties`, which returns what to
-        write (or, without it, the fields of `about` and an object `properties`).
+        The parameters after the call are the payload's fields. `key` is a template such as "member_creation_{email}":
+        only one job per key waits or runs, with the newest payload. `about` is a template of the subject: two jobs with
+        the same subject never call the service at the same time. With `batch=100` the function takes
+        `(calls: Calls, updates: list[Update])` and returns one result or exception per update, or None. The payload's
+        fields are then the parameters of `properties`, which returns the properties to write (default: the payload has
+        an object `properties`, and any other field that `about` needs).
         """
         type_name = f"{self.name}.{checked_name(name, 'operation')}"
         if name in self.operations:
@@ -131,7 +131,7 @@ class Integration:
         _checked_priority(type_name, priority, SettingsError)
         if batch is not None and about is None:
             raise SettingsError(f"operation {type_name!r}: batch= needs about=, to know which jobs to merge")
-        locals_ = sys._getframe(1).f_locals  # a function inside a function may name types that are local to it
+        locals_ = sys._getframe(1).f_locals  # annotations of a nested function may name types local to its parent
 
         def register(function: F) -> F:
             arguments, defaults, names, to_properties = compiled(type_name, function, locals_, properties, batch)
@@ -161,7 +161,7 @@ class Integration:
         return register
 
     def add(self, operation: Operation, retry: Backoff, deadline_seconds: float) -> None:
-        """Make an operation known, and its jobs."""
+        """Register an operation and its job type."""
 
         async def one(job: Job, /, **fields: Any) -> Any:
             return await self._work.one(operation, job, fields)
@@ -173,9 +173,9 @@ class Integration:
             text = encode(dict(payload), operation.type, self._app.settings.payload_bytes_max)
             return operation.unique_key(operation.fields(text)) or ""
 
-        unique = None
+        unique = Unique.none()  # the same write may be needed again after a different one
         if operation.key is not None:
-            unique = Unique.while_active(key=unique_key, on_conflict="return_existing")
+            unique = Unique("while_active", None, OnConflict.RETURN_EXISTING, unique_key, newest_wins=True)
         self._app.registry.add(
             JobType(
                 operation.type,
@@ -190,22 +190,22 @@ class Integration:
                 limit=self._limit_key(None),
                 deadline_seconds=deadline_seconds,
                 batch=operation.batch,
-                permanent=(CallRefused,),
+                permanent=PERMANENT,
             )
         )
         self.operations[operation.name] = operation
 
     def on_start(self, function: F, *, delay_seconds: float = 15.0) -> F:
-        """Have this done, once in the fleet, some seconds after a worker starts: `async def ensure(call: Call)`.
+        """Register a function to run once in the fleet, `delay_seconds` after start-up: `async def ensure(call: Call)`.
 
-        It must do no harm when it is done again.
+        The function must be idempotent.
         """
         self.operation("ensure", about="ensure", priority=PRIORITIES[0])(function)
         self.starters.append((f"{self.name}.ensure", delay_seconds))
         return function
 
-    def _look_every(self, seconds: float) -> None:
-        """A schedule whose runs show how the integration stands; workers are told of work that waits, once more."""
+    def _look_every(self, seconds: float, delay_seconds: float) -> None:
+        """Schedule a job that returns the integration's counts and wakes the workers of its queues again."""
         type_name = f"{self.name}.cycle"
 
         async def cycle(job: Job) -> dict[str, int]:
@@ -215,20 +215,20 @@ class Integration:
 
         self._app.job(type_name, retry=Backoff(1), unique=Unique.while_active(key=type_name))(cycle)
         self._app.schedule(
-            self.name, type_name, every_seconds=seconds, start_delay_seconds=_CYCLE_DELAY_SECONDS, missed="skip"
+            self.name, type_name, every_seconds=seconds, start_delay_seconds=delay_seconds, missed="skip"
         )
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues of its jobs: one of its own name, and one for each operation that is done in batches."""
+        """Its queues: one with the integration's name, and one for each batched operation."""
         return tuple(dict.fromkeys([self.queue, *(operation.queue for operation in self.operations.values())]))
 
     @property
     def profiles(self) -> dict[str, QueueProfile]:
-        """How workers treat its queues, unless they are declared otherwise."""
+        """Default profiles of its queues. A queue that the application declares overrides them."""
         batches = {operation.queue: operation.batch or 0 for operation in self.operations.values()}
         return {
-            # A claim takes half of it at most: twenty jobs, or a batch for each that waits for one.
+            # A claim takes at most half of buffer_max: CLAIM_MAX jobs, or one batch per runner.
             queue: QueueProfile(
                 queue,
                 buffer_max=2 * max(CLAIM_MAX, batches.get(queue, 0) * self._profile["concurrency"]),
@@ -240,7 +240,7 @@ class Integration:
     # -- producers ---------------------------------------------------------------------------------
 
     def operation_named(self, name: str) -> Operation:
-        """The operation; raises OperationNotFound, which suggests the nearest names."""
+        """Return the operation. Raises OperationNotFound, which suggests similar names."""
         found = self.operations.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self.operations, n=3)
@@ -249,9 +249,10 @@ class Integration:
         return found
 
     def options(self, operation: str, *, priority: int | None = None, company_id: str | None = None) -> dict[str, Any]:
-        """What `app.enqueue` is to be told besides the payload: type, priority, limit_key; raises where it may not be.
+        """Return the arguments of `app.enqueue` besides the payload: type_name, priority, limit_key.
 
-        The type itself says how it is unique, and checks the payload.
+        Raises OperationNotFound, IntegrationDisabled, or BadPayload for a priority out of range. The job type has the
+        unique policy and checks the payload.
         """
         found = self.operation_named(operation)
         if self.disabled is not None:
@@ -265,7 +266,7 @@ class Integration:
         }
 
     def _limit_key(self, company_id: str | None) -> str:
-        """By which claims are paused: of the account, where that is known before the job runs."""
+        """The key that pauses claims: the account's if it is known before the job runs, else the integration's."""
         unknown = company_id is None and self.accounts.several
         return self.name if unknown else self.accounts.key(company_id)
 
@@ -280,9 +281,9 @@ class Integration:
         max_attempts: int | None = None,
         connection: Any = None,
     ) -> Receipt:
-        """Record a job of this operation; of jobs with the same key the one that is there is the answer.
+        """Enqueue a job of this operation. If a job with the same key waits or runs, it gets the new payload instead.
 
-        Raises OperationNotFound, IntegrationDisabled, and what `app.enqueue` raises.
+        Returns that job then. Raises OperationNotFound, IntegrationDisabled, and the errors of `app.enqueue`.
         """
         return await self._app.enqueue(
             payload=payload,
@@ -303,7 +304,7 @@ class Integration:
         connection: Any = None,
         **options: Any,
     ) -> list[Receipt]:
-        """Record a job for each payload, all or none."""
+        """Enqueue a job for each payload, all or none."""
         chosen = self.options(operation, priority=priority, company_id=company_id)
         type_name = chosen.pop("type_name")
         return await self._app.enqueue_many(
@@ -317,15 +318,15 @@ class Integration:
     # -- people ------------------------------------------------------------------------------------
 
     async def stats(self, company_id: str | None = None) -> dict[str, int]:
-        """How many of its jobs are pending, processing, failed (waiting for a retry), dead, completed in 24 hours."""
+        """Count its jobs: pending, processing, failed (waiting for a retry), dead, completed in the last 24 hours."""
         return await stats(self._app.store, self, company_id)
 
     async def monitor(self, company_id: str | None = None) -> dict[str, Any]:
-        """The counts, the latest failures, the mean time of a job, how long the oldest waits, and the call budget."""
+        """Return the counts, latest failures, mean processing time, age of the oldest waiting job, and call budget."""
         return await monitor(self._app.store, self, company_id)
 
     async def let_go(self) -> None:
-        """End what this event loop has begun."""
+        """Close the connections of the running event loop."""
         await self._lines.close()
 
     def __repr__(self) -> str:

@@ -1,12 +1,12 @@
-"""How an integration stands, for people and for the HTTP API."""
+"""Counts, failures and call budget of an integration, for operators and the HTTP API."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rowlock.storage.base import Store
+from rowlock.storage.contract import Store
 from rowlock.storage.records import JobRecord, Status
-from rowlock.sync.allow import keys_of
+from rowlock.sync.rate_limit import keys_of
 
 if TYPE_CHECKING:
     from rowlock.sync.integration import Integration
@@ -15,12 +15,12 @@ FAILURES_MAX = 20
 
 
 async def stats(store: Store, hub: Integration, company_id: str | None) -> dict[str, int]:
-    """Its jobs by where they are."""
+    """Return the number of jobs by state."""
     return _counts(await store.sync_counts(hub.queues, company_id))
 
 
 async def monitor(store: Store, hub: Integration, company_id: str | None) -> dict[str, Any]:
-    """The whole picture; for one company, what is hers."""
+    """Return counts, latest failures, timings and limits. With a company, only its jobs, and no limits."""
     counts = await store.sync_counts(hub.queues, company_id)
     failures = await store.failing(hub.queues, FAILURES_MAX, company_id)
     return {
@@ -58,13 +58,13 @@ def _failure(hub: Integration, job: JobRecord) -> dict[str, Any]:
 
 
 async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
-    """The budget of the account that is used where no company is named; none where there is no such account."""
+    """Return the call budget of the account for jobs without a company; an empty list if there is no such account."""
     try:
         account = hub.accounts.key(None)
     except Exception:
         if not hub.accounts.several:
             raise
-        return []  # the application's function knows companies only
+        return []  # the application's function only accepts a company
     keys = [limit.key for limit in keys_of(account, hub.limits)]
     return [
         {

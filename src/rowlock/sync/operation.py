@@ -1,4 +1,4 @@
-"""An operation: a typed function that writes something to a service, and what is declared about it."""
+"""An operation: a typed function that writes to a service, and its declared options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.jobs.signature import Arguments, compile_arguments, fields_of
 from rowlock.settings import NAME_LENGTH_MAX
 
 Template = str | Callable[[Mapping[str, Any]], str]
-"""A text whose {fields} come from the payload, or a function of the payload's fields."""
+"""A string with {fields} of the payload, or a function of the payload's fields."""
 
 PRIORITIES = (1, 10)
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
@@ -24,7 +24,7 @@ _MISSING = "none"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is to be written about one subject: the newest value of each property, and the jobs that asked for it."""
+    """What to write about one subject: the newest value of each property, and the jobs that it is merged from."""
 
     subject: str
     properties: dict[str, Any]
@@ -33,10 +33,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of an integration, as it was declared."""
+    """One declared operation of an integration."""
 
     name: str
-    type: str  # of its jobs
+    type: str  # job type
     queue: str
     handler: Callable[..., Any]
     arguments: Arguments | None
@@ -45,25 +45,25 @@ class Operation:
     about: Template | None
     priority: int
     batch: int | None
-    properties: Callable[..., Mapping[str, Any]] | None  # of a batch: from the payload's fields
+    properties: Callable[..., Mapping[str, Any]] | None  # for a batch: payload fields -> properties to write
     enabled: bool
-    names: frozenset[str] = field(default=frozenset())  # of the payload's fields; empty: any
+    names: frozenset[str] = field(default=frozenset())  # allowed payload fields; empty: any
 
     def fields(self, payload: str | bytes) -> dict[str, Any]:
-        """The fields of a payload, checked, and with defaults where it says nothing; raises BadPayload."""
+        """Return the checked fields of a payload, with defaults for missing ones. Raises BadPayload."""
         if self.arguments is None:
             found = loads(payload)
             return dict(found)
         return self.defaults | self.arguments(payload)
 
     def unique_key(self, fields: Mapping[str, Any]) -> str | None:
-        """The key that one job holds while it waits or runs; spaces become underscores."""
+        """Return the key that one job holds while it waits or runs, spaces as underscores; None without `key=`."""
         if self.key is None:
             return None
         return checked_text(f"{self.type}: its key", fill(self.key, fields).replace(" ", "_"))
 
     def subject(self, fields: Mapping[str, Any]) -> str | None:
-        """What the job is about: two jobs about the same never call at once."""
+        """Return the job's subject, None without `about=`. Jobs with equal subjects never call at the same time."""
         return None if self.about is None else fill(self.about, fields)
 
 
@@ -74,7 +74,10 @@ def compiled(
     properties: Callable[..., Any] | None,
     batch: int | None,
 ) -> tuple[Arguments | None, dict[str, Any], frozenset[str], Callable[..., Any] | None]:
-    """What a function says of the payload: how to check it, its defaults, the names of its fields."""
+    """Return the payload checker, defaults and field names from a function's signature, and the `properties` function.
+
+    Raises SettingsError for a function or batch size that does not fit.
+    """
     if not inspect.iscoroutinefunction(function):
         raise SettingsError(f"operation {type_name!r}: its function must be `async def`")
     if batch is None:
@@ -101,7 +104,7 @@ def _given(properties: dict[str, Any], **about: Any) -> dict[str, Any]:
 
 
 def _after_a_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with a parameter before its own, as those of jobs have."""
+    """Return the function with an extra first parameter, as job handlers have."""
 
     def shifted(_: Any, **fields: Any) -> Any:
         return function(**fields)
@@ -110,13 +113,13 @@ def _after_a_first(function: Callable[..., Any]) -> Callable[..., Any]:
     first = inspect.Parameter("_job", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     shifted.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]  # inspect reads it
     shifted.__annotations__ = dict(getattr(function, "__annotations__", {}))
-    shifted.__wrapped__ = function  # type: ignore[attr-defined]  # whose module's names the annotations use
+    shifted.__wrapped__ = function  # type: ignore[attr-defined]  # annotations refer to names of its module
     shifted.__name__ = getattr(function, "__name__", "properties")
     return shifted
 
 
 def check_template(what: str, template: Template | None, names: frozenset[str]) -> None:
-    """Raise SettingsError when it names a field that the payload cannot have."""
+    """Raise SettingsError if the template names a field that the payload cannot have."""
     if isinstance(template, str) and names:
         unknown = {name for name, _ in _FIELD.findall(template)} - names
         if unknown:
@@ -127,7 +130,7 @@ def check_template(what: str, template: Template | None, names: frozenset[str]) 
 
 
 def fill(template: Template, fields: Mapping[str, Any]) -> str:
-    """The template with its fields filled in; `{field|default}`, or "none", where the payload says nothing."""
+    """Fill in the template. A missing field becomes the default of `{field|default}`, or "none"."""
     if callable(template):
         return template(fields)
 

@@ -1,7 +1,7 @@
-"""Put on PYTHONPATH, this makes a process believe that it is FAULTS_CLOCK_SECONDS later than it is.
+"""On PYTHONPATH, this module moves a process's clock forward by FAULTS_CLOCK_SECONDS.
 
-It runs before anything else is imported, so that nobody keeps the true clock. Monotonic time is not touched: no
-clock setting moves that.
+It runs before any other import, so that no module keeps the true clock. Monotonic time stays: no clock setting moves
+it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Sample files for the reference application: good ones, and bad ones whose right outcome is known."""
+"""Sample files for the reference application: good ones, and bad ones with their expected outcomes."""

@@ -1,4 +1,5 @@
-"""The bad sample files: small ones, each of which breaks in one known way. No key is that of a good file."""
+"""The bad sample files: small, each broken in one known way. Rows that load have keys that no good file has, except the
+known components in Price-List-Components-unknown-item.csv."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ _PART_CELLS: Wrong = (
 
 
 def bad_files(seed: int) -> Iterator[Sample]:
-    """The bad files."""
+    """Yield the bad files."""
     yield _sample("Customers-bad-cells.csv", "customers", "a bad cell of each kind", _bad_customers(seed))
     yield _sample("Customers-missing-column.csv", "customers", "no e-mail address anywhere", _missing_column(seed))
     yield _sample("Customers-duplicate-header.csv", "customers", "two columns for one field", _duplicate_header(seed))
@@ -134,7 +135,7 @@ def _table(made: Callable[[int, int, int], Iterator[list[Any]]], seed: int, plac
 
 
 def _spoil(table: list[list[Any]], header: Sequence[str], wrong: Wrong, first_row: int) -> list[BadCell]:
-    """Put each bad cell into a row of its own, every other one."""
+    """Put each bad cell into its own row, every other row, and return the expected errors."""
     errors = []
     for place, (column, cell, code) in enumerate(wrong):
         at = 2 * place
@@ -158,7 +159,7 @@ def _customers(seed: int, place: int) -> list[list[str]]:
 def _bad_customers(seed: int) -> Made:
     table = _customers(seed, 0)
     errors = _spoil(table, rows.CUSTOMERS, _CUSTOMER_CELLS, 2)
-    # Two errors in one row: both are told, one row has failed.
+    # Two errors in one row: both are reported, and one row counts as failed.
     table[0][rows.CUSTOMERS.index("Newsletter")] = "perhaps"
     errors.append(BadCell(2, "Newsletter", "not_a_yes_no"))
     return csv_bytes([rows.CUSTOMERS, *table]), Outcome(len(table), errors=errors)
@@ -242,7 +243,7 @@ def _workbook(sheets: Sequence[Sheet]) -> bytes:
 def _bad_payables(seed: int) -> Made:
     table = _table(rows.payables, seed)
     errors = _spoil(table, rows.PAYABLES, _PAYABLE_CELLS, 2)
-    # These are well: a computed formula, a number and a date as text.
+    # These are valid: a computed formula, a number and a date as text.
     table[-1][3] = Formula("100+23.45", "123.45")
     table[-2][3], table[-2][4] = "1,234.50", f"{date(2026, 1, 31):%m/%d/%Y}"
     return _workbook(payables_sheets(table)), Outcome(len(table), errors=errors)
@@ -270,7 +271,7 @@ def _bad_budgets(seed: int) -> Made:
 
 
 def _unknown_item(seed: int) -> Made:
-    """The components of the price list's first item, and some of items that it does not have."""
+    """Return the components of the price list's first item, and some of items that it does not have."""
     known = list(rows.components(seed, 0, rows.COMPONENTS_OF_ITEM))
     unknown = list(rows.components(seed, _FAR, 3))
     errors = [BadCell(2 + len(known) + place, "Cat", "unknown_item") for place in range(len(unknown))]

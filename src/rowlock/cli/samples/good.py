@@ -1,4 +1,4 @@
-"""The good sample files, one for each import type of the reference application; every row of them is valid."""
+"""The good sample files, one for each import type of the reference application; every row is valid."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rowlock.cli.samples import rows
 from rowlock.cli.samples.outcome import Outcome
 from rowlock.cli.samples.workbook import Cell, Sheet, write_workbook
 
-XLSX_ROWS_MAX = 100_000  # stays below the 10 MB that an upload may have
+XLSX_ROWS_MAX = 100_000  # stays below the 10 MB limit of uploads
 
 Write = Callable[[BinaryIO], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One file: where it goes, what it is, and how it is written."""
+    """One file: its path, its import type, what it is about, and the function that writes it."""
 
     path: str
     type: str
@@ -29,7 +29,7 @@ class Sample:
 
 
 def good_files(seed: int, count: int) -> Iterator[Sample]:
-    """The good files, of so many rows each; workbooks and budgets have a limit of their own."""
+    """Yield the good files with `count` rows each; workbooks and budgets have limits of their own."""
     in_sheet = min(count, XLSX_ROWS_MAX)
     years = min(count, rows.BUDGETS_MAX)
     yield Sample("Customers.csv", "customers", "customers", _csv(rows.CUSTOMERS, rows.customers, seed, count))
@@ -49,20 +49,20 @@ def good_files(seed: int, count: int) -> Iterator[Sample]:
 
 
 def csv_bytes(table: Iterable[Sequence[str]], encoding: str = "utf-8") -> bytes:
-    """A small table as CSV."""
+    """Return a small table as CSV."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(table)
     return text.getvalue().encode(encoding)
 
 
 def payables_sheets(table: Iterable[Sequence[Cell]], name: str = "AP Data") -> list[Sheet]:
-    """A workbook as a finance department keeps it: the sheet that counts is not the first."""
+    """Return the sheets of a typical finance workbook: the one to import is not the first."""
     notes = [["Accounts payable"], [], ["Import the sheet", name], ["Amounts in", "USD"]]
     return [Sheet("Notes", notes), Sheet(name, chain([rows.PAYABLES], table))]
 
 
 def budget_sheet(table: Iterable[Sequence[Cell]]) -> Sheet:
-    """A sheet with a title above its header, which is row 3."""
+    """Return a sheet with a title above its header, which is row 3."""
     return Sheet("Budget", chain([["Budget and forecast, all departments"], [], rows.BUDGETS], table))
 
 

@@ -1,4 +1,4 @@
-"""What should become of a sample file when it is imported into tables that have none of its rows."""
+"""The expected outcome of importing a sample file into tables that have none of its rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class BadCell(NamedTuple):
-    """An error that the import must report; no column: the whole row is bad."""
+    """An error that the import must report; without a column, the whole row is bad."""
 
     row: int  # as a spreadsheet program numbers it
     column: str | None
@@ -17,16 +17,16 @@ class BadCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many rows there are and what becomes of them, or why there is no import."""
+    """The number of rows and their outcomes, or why the import is refused."""
 
     rows: int = 0
     duplicates: int = 0
     errors: Sequence[BadCell] = ()
-    refused: str | None = None  # the code of the reason why nothing of the file is imported
-    at_upload: bool = False  # it is refused so early that there is no record of an import
+    refused: str | None = None  # the error code, if nothing of the file is imported
+    at_upload: bool = False  # refused before an import is recorded
 
     def told(self) -> dict[str, Any]:
-        """The outcome in the words of the summary of an import."""
+        """Return the outcome with the field names of an import's summary."""
         if self.refused is not None:
             return {"status": "REFUSED" if self.at_upload else "FAILED", "code": self.refused}
         failed = len({error.row for error in self.errors})

@@ -1,4 +1,4 @@
-"""The rows of the good sample files: any number of them, all keys different, the same for the same seed."""
+"""Generates the rows of the sample files: any number, all keys different, the same rows for the same seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = (
 )
 PARTS = ("Cat", "Sel", "Component Code", "Desc", "Qty", "Unit", "Unit Price", "Taxable")
 
-BUDGETS_MAX = 18_000  # so many years, categories and departments there are
+BUDGETS_MAX = 18_000  # 200 years, 9 categories, 10 departments
 COMPONENTS_OF_ITEM = 4
 
 _FIRST = ("Anna", "Bruno", "Chloé", "David", "Emília", "Farid", "Grace", "Håkon", "Inès", "Jürgen", "Kofi", "Łucja")
@@ -46,7 +46,7 @@ _DAY = date(2024, 1, 1).toordinal()
 
 
 def mixed(seed: int, number: int) -> int:
-    """64 bits that look like chance, the same for the same seed and number."""
+    """Return 64 pseudo-random bits, the same for the same seed and number."""
     bits = ((number + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03) & _MASK
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -54,8 +54,8 @@ def mixed(seed: int, number: int) -> int:
 
 
 def customers(seed: int, first: int, count: int) -> Iterator[list[str]]:
-    """Customers, as office people write them: most one way, some another."""
-    # There may be millions of them: what can be is made before.
+    """Yield customers as people type them: names and dates in mixed styles."""
+    # There may be millions of rows: values that repeat are computed before.
     people = [
         (f"{_ascii(given)}.{_ascii(family)}.", f"{family}, {given}" if place % 8 == 0 else f"{given} {family}")
         for place, (given, family) in enumerate(product(_FIRST, _LAST))
@@ -117,7 +117,7 @@ def items(seed: int, first: int, count: int) -> Iterator[list[str]]:
 
 
 def components(seed: int, first: int, count: int) -> Iterator[list[str]]:
-    """Components of the first items, a few for each."""
+    """Yield components of the first items, four for each."""
     for number in range(first, first + count):
         bits = mixed(seed, number)
         item, part = divmod(number, COMPONENTS_OF_ITEM)
@@ -149,7 +149,7 @@ def parts(seed: int, first: int, count: int) -> Iterator[list[str]]:
 
 
 def _item(number: int) -> tuple[str, str]:
-    """Category and selector of an item."""
+    """Return category and selector of an item."""
     rest, cat = divmod(number, len(_CAT))
     code = ""
     while rest or len(code) < 3:
@@ -171,7 +171,7 @@ def _ascii(name: str) -> str:
 
 
 def _plain(names: Sequence[str]) -> dict[str, str]:
-    """Names as they are written in e-mail addresses."""
+    """Return the names as e-mail addresses spell them."""
     table = str.maketrans("éíåèüŁøãñąćś", "eiaeuLoanacs", "'")
     return {name: name.translate(table) for name in names}
 

@@ -1,4 +1,4 @@
-"""Writes workbooks (.xlsx) row by row: memory does not grow with them, and the same rows give the same bytes."""
+"""Writes workbooks (.xlsx) row by row in constant memory; the same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = ' s="1"'  # the style of a date
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula with the value that it had when the workbook was saved; None: it was never computed."""
+    """A formula with its value when the workbook was saved; None if it was never computed."""
 
     text: str
     value: str | None = None  # a number, or an error such as #DIV/0!
@@ -81,7 +81,7 @@ def _cell(at: str, cell: Cell) -> str:
 
 
 def letter(place: int) -> str:
-    """The name of a column; the first is A."""
+    """Return the name of a column; the first is A."""
     assert 0 <= place < 26, "the sample files have few columns"
     return chr(ord("A") + place)
 
@@ -93,7 +93,7 @@ def _part(name: str) -> zipfile.ZipInfo:
 
 
 def _parts(sheets: Sequence[Sheet]) -> Iterator[tuple[str, str]]:
-    """All parts of a workbook but the sheets themselves."""
+    """Yield the names and contents of all parts of a workbook except the sheets themselves."""
     numbers = range(1, len(sheets) + 1)
     types = "".join(
         f'<Override PartName="/xl/worksheets/sheet{number}.xml" ContentType="{_KIND}.worksheet+xml"/>'

@@ -1,4 +1,4 @@
-"""Writes the sample files into a folder, with a truth.json that says what should become of each."""
+"""Writes the sample files into a folder, with their expected outcomes in truth.json."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WRITTEN_BY = "rowlock demo files"
 def write_samples(
     folder: Path, count: int, seed: int, types: Collection[str], force: bool, seen: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Write the files of these types, or of all; what is in the way and not ours is left alone unless forced.
+    """Write the files of these types (default: all), each whole or not at all; returns the content of truth.json.
 
-    Returns what truth.json says. Each file is there as a whole or not at all.
+    Raises UsageError for a file in the way that this command did not write or that was changed, unless `force` is set.
     """
     samples = [*good_files(seed, count), *bad_files(seed)]
     known = {sample.type: None for sample in samples}
@@ -49,7 +49,7 @@ def write_samples(
 
 
 def _before(folder: Path) -> dict[str, Any]:
-    """The files that an earlier call has written here, by name."""
+    """Return the files that an earlier call wrote into this folder, by name."""
     try:
         told = json.loads((folder / TRUTH).read_bytes())
         return dict(told["files"]) if told["writtenBy"] == _WRITTEN_BY else {}

@@ -1,1 +1,1 @@
-"""Readers: from an untrusted file to rows of cells. They run in the planner's sandbox only."""
+"""Readers turn an untrusted file into rows of cells. They run only in the sandbox."""

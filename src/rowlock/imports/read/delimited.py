@@ -1,4 +1,4 @@
-"""Delimited text as a source of rows: .csv, .tsv and .txt, packed or not, in whatever dialect and encoding they are."""
+"""Reads delimited text (.csv, .tsv, .txt, gzip or not) and detects its dialect and encoding."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rowlock.imports.read.encoding import WINDOWS, Encoding, as_utf8, narrow_enc
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import Shape
 from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
+from rowlock.imports.read.source import Batch, HeadRow
 from rowlock.imports.read.table import Table, is_blank, readable
 from rowlock.imports.read.unpack import Packed, refuse_binary
-from rowlock.imports.source import Batch, HeadRow
 
 _LOOK_BYTES = 64 << 10
-# Behind so much that is blank no header is looked for.
-_BLANK_RECORDS_MAX = 100_000  # that are not just empty lines
+# The search for the header ends after this much blank content.
+_BLANK_RECORDS_MAX = 100_000  # that are more than empty lines
 _BLANK_BYTES_MAX = 16 << 20
 
 
 def open_delimited(path: Path, *, name: str, limits: ReadLimits) -> DelimitedFile:
-    """Find out how the file is written; `name` is what its owner calls it. A file that is no text is refused."""
+    """Open a file and detect its encoding and dialect; `name` is the uploaded name. Raises FileRefused if not text."""
     packed = Packed(path, limits.unpacked_bytes_max)
     encoding = _encoding(packed)
     sample, whole = _sample(packed, encoding)
@@ -50,7 +50,7 @@ class DelimitedFile:
         self.dialect = dialect
         self._packed = packed
         self._encoding = encoding
-        self._skip = skip  # the bytes of Excel's own first line, which no spreadsheet shows
+        self._skip = skip  # the bytes of Excel's "sep=" line, which spreadsheets do not show
         self._limits = limits
         self._line_end, line_ending = _line_ends(sample)
         self.about: dict[str, Any] = {
@@ -67,7 +67,10 @@ class DelimitedFile:
             )
 
     def head(self, limit: int) -> list[HeadRow]:
-        """The first rows, blank ones left out; of a record that cannot be read, what can be read of it."""
+        """Return the first rows without blank ones; a bad record gives the cells that could be read.
+
+        Raises FileRefused if there are none, or if a row has too many columns.
+        """
         rows: list[HeadRow] = []
         reader, blocks = RecordReader(self.dialect, self._limits), self._blocks()
         row, line, data, final = 0, 1 + bool(self._skip), b"", False
@@ -97,7 +100,7 @@ class DelimitedFile:
         return rows
 
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
-        """The rows below the header row, blank ones left out, `width` cells each."""
+        """Yield the rows below the header row without blank ones, `width` cells each."""
         self._refuse_wide(width)
         shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max, self._encoding.clean)
         table = Table(shape, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
@@ -124,7 +127,7 @@ class DelimitedFile:
         return Blocks(pieces, line_end=self._line_end, limits=self._limits)
 
     def _bounded(self, cells: tuple[str, ...]) -> tuple[str, ...]:
-        """Without the blank cells at the end that only make the row too wide."""
+        """Drop blank cells at the end of a row that is too wide."""
         keep = len(cells)
         while keep > self._limits.columns_max and not cells[keep - 1].strip():
             keep -= 1
@@ -153,7 +156,7 @@ def _encoding(packed: Packed) -> Encoding:
 
 
 def _sample(packed: Packed, encoding: Encoding) -> tuple[bytes, bool]:
-    """The first lines in UTF-8, and whether they are the whole file."""
+    """Return the first lines in UTF-8, and whether they are the whole file."""
     sample = b""
     for piece in as_utf8(packed.pieces(), encoding):
         sample += piece
@@ -164,7 +167,7 @@ def _sample(packed: Packed, encoding: Encoding) -> tuple[bytes, bool]:
 
 
 def _line_ends(sample: bytes) -> tuple[bytes, str]:
-    """Where to cut lines, and what to call it. Line breaks inside quotes are counted, too: it is only a usual case."""
+    """Return the line end to cut at and its name. Breaks in quotes count, too: the readers accept any line end."""
     pairs = sample.count(b"\r\n")
     lone_lf, lone_cr = sample.count(b"\n") - pairs, sample.count(b"\r") - pairs
     found = [word for word, count in (("LF", lone_lf), ("CRLF", pairs), ("CR", lone_cr)) if count]

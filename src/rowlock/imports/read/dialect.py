@@ -1,4 +1,4 @@
-"""How a file separates and quotes its cells: what makes the most even table out of its first records."""
+"""Detects how a file separates and quotes its cells: by which dialect makes its first records the most even table."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
 
 SAMPLE_BYTES = 256 << 10
 _SAMPLE_RECORDS = 200
-_LOOKED_AT_MAX = 5_000  # records, with the blank ones
+_LOOKED_AT_MAX = 5_000  # records, including blank ones
 _DELIMITERS = (b",", b";", b"\t", b"|")
 _WORDS = {b"": "none", b",": "comma", b";": "semicolon", b"\t": "tab", b"|": "pipe", b" ": "space", b":": "colon"}
 _QUOTES = {b"": "none", b'"': "double quote", b"'": "single quote"}
 
 _SEP_LINE = re.compile(rb'\A"?sep=([^\r\n"\x80-\xff])"?[ \t;,]*(?:\r\n|\r|\n|\Z)', re.IGNORECASE)
-_NUMBER = re.compile(rb"[-+(]?[\d.,' \xa0\xc2]*\d[\d.,]*\)?[ \xc2\xa0]*(?:%|[A-Z]{3}|\$|\xe2\x82\xac|\xc2\xa3)?")
+_NUMBER = re.compile(
+    # \xc2\xa3 is a pound sign, \xc2\xa0 a space
+    rb"[-+(]?(?:[.,' \xa0]|\xc2(?!\xa3))*+\d(?:[\d.,' \xa0]|\xc2(?!\xa3))*+"
+    rb"\)?(?:[ \xa0]|\xc2(?!\xa3))*+(?:%|[A-Z]{3}|\$|\xe2\x82\xac|\xc2\xa3)?"
+)
 # A comma or semicolon is followed by a space, or a comma by the three digits of a group.
 _PROSE = re.compile(rb"(?:[^,;|\t]|[,;](?= )|(?<=\d),(?=\d{3}(?!\d)))*")
 
 
 def sep_line(start: bytes) -> tuple[bytes, int]:
-    """The delimiter that Excel's own first line declares, and the length of that line; nothing and 0 without one."""
+    """Return the delimiter that Excel's "sep=" line declares and the length of that line; (b"", 0) without one."""
     found = _SEP_LINE.match(start)
     return (found[1], found.end()) if found else (b"", 0)
 
 
 def delimiter_word(dialect: Dialect) -> str:
-    """The delimiter as a person calls it."""
+    """Return the delimiter's name for people."""
     return _WORDS.get(dialect.delimiter) or repr(dialect.delimiter.decode("latin-1"))
 
 
 def quote_word(dialect: Dialect) -> str:
-    """The quote as a person calls it."""
+    """Return the quote's name for people."""
     return _QUOTES[dialect.quote]
 
 
@@ -47,7 +51,7 @@ class Sample:
 
 
 def find_dialect(sample: Sample, *, given: bytes = b"", tabs: bool = False, limits: ReadLimits) -> Dialect:
-    """The dialect of the sample; `given` is a declared delimiter, `tabs` means that the file's name promises tabs."""
+    """Return the sample's dialect; `given` is a declared delimiter, `tabs` means that the file name promises tabs."""
     views = [_view(sample, delimiter, limits) for delimiter in ([given] if given else _DELIMITERS)]
     promised = [view for view in views if tabs and view.dialect.delimiter == b"\t" and _has_tabs(view, views)]
     blank = [view for view in views if not view.records and not view.faults]
@@ -58,13 +62,13 @@ def find_dialect(sample: Sample, *, given: bytes = b"", tabs: bool = False, limi
 
 
 def _has_tabs(view: _View, views: list[_View]) -> bool:
-    """Does a file keep the promise of its name? Comments above the table do not break it, unless another is as good."""
+    """Return whether tabs fit; comments above the table are allowed if no other delimiter fits every record."""
     return view.even >= 0.5 or (view.below >= 0.5 and all(other.even < 1.0 for other in views))
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The sample as one dialect sees it."""
+    """The sample read with one dialect."""
 
     dialect: Dialect
     records: list[list[bytes]]
@@ -72,13 +76,13 @@ class _View:
 
     @property
     def usual(self) -> int:
-        """The most frequent number of cells above one; of equally frequent ones the largest."""
+        """The most frequent number of cells above one; the largest if several are equally frequent."""
         counts = Counter(len(cells) for cells in self.records if len(cells) > 1)
         return max(counts, key=lambda cells: (counts[cells], cells), default=1)
 
     @property
     def even(self) -> float:
-        """How much of the sample has the usual number of cells; a shorter record counts half."""
+        """The fraction of records with the usual number of cells; a shorter record of several cells counts half."""
         usual, total = self.usual, len(self.records) + self.faults
         if usual == 1:
             return 0.0
@@ -87,13 +91,13 @@ class _View:
 
     @property
     def below(self) -> float:
-        """From the first record of several cells on, how many have several."""
+        """The fraction of records with several cells, from the first such record on."""
         several = [len(cells) > 1 for cells in self.records]
         return several.count(True) / (len(several) - several.index(True)) if any(several) else 0.0
 
     @property
     def score(self) -> float:
-        """Even records of many cells, and cells that look whole."""
+        """Higher for even records, for many cells, and for cells that look whole."""
         cells = [cell for cells in self.records for cell in cells]
         if not cells:
             return 0.0
@@ -101,13 +105,13 @@ class _View:
         return self.even * (1 - 1 / self.usual) * looks_whole**2
 
     def _looks_whole(self, cell: bytes) -> bool:
-        """Was it not plainly cut out of a longer text, or glued together? Only a quoted cell contains the delimiter."""
+        """Whether it looks neither cut out of a longer text nor glued together. Only quoted cells have a delimiter."""
         delimiter, text = self.dialect.delimiter, cell.strip()
         return bool(delimiter and delimiter in cell) or bool(_NUMBER.fullmatch(text) or _PROSE.fullmatch(text))
 
     @property
     def one_column(self) -> bool:
-        """Is this delimiter, the best one, only a character in the text of a single column?"""
+        """Whether this delimiter, the best one, is only a character in the text of a single column."""
         usual = self.usual
         if usual == 1:
             return True
@@ -127,7 +131,7 @@ class _View:
 
 
 def _view(sample: Sample, delimiter: bytes, limits: ReadLimits) -> _View:
-    """The best of the ways to quote with this delimiter; the usual one unless the sample is clear."""
+    """Return the best way to quote with this delimiter; the usual one unless the sample clearly shows another."""
     best, text = _read(sample, Dialect(delimiter), limits), sample.text
     edge = re.escape(delimiter) or rb"\n"
     start, end = rb"(?:\A|(?<=[\r\n" + edge + rb"]))", rb"(?=[\r\n" + edge + rb"]|\Z)"
@@ -160,7 +164,7 @@ def _read(sample: Sample, dialect: Dialect, limits: ReadLimits) -> _View:
     while at < len(text) and len(records) + faults < _SAMPLE_RECORDS and looked_at < _LOOKED_AT_MAX:
         # Once it is known how many cells there should be, a cell may have many lines.
         width = len(records[0]) if records and len(records[0]) > 1 else None
-        # A cell that is not closed in the last half may be cut off; an earlier one is taken for a fault.
+        # An unclosed cell in the last half may be cut off; an earlier one counts as a fault.
         record = reader.read(text, at, line=1, width=width, final=sample.whole or at < len(text) // 2)
         if record is None:
             break

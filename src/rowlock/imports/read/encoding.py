@@ -1,7 +1,7 @@
-"""Which encoding a text file is in, and its text as UTF-8, whatever it was.
+"""Detects the encoding of a text file and converts its text to UTF-8.
 
-What cannot be decoded stays in the UTF-8 as bytes that are not valid UTF-8: a reader decodes each cell strictly and so
-finds them where they are. Nothing is ever replaced.
+What cannot be decoded becomes bytes that are not valid UTF-8: a reader decodes each cell strictly and so finds them in
+place. Nothing is replaced by another character.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import polars as pl
 from rowlock.errors import FileRefused
 
 UTF8_BOM = b"\xef\xbb\xbf"
-_BROKEN_MAX = 1_000  # broken bytes seen before the rest of the file no longer matters
+_BROKEN_MAX = 1_000  # after this many broken bytes, if they are the majority, the rest of the file is not read
 _ASCII = bytes(range(128))
 _ESCAPED = re.compile("[\udc80-\udcff]")
 _LOOK_BYTES = 4_096
 _RUN = re.compile(rb"[\x80-\xff]{3,}+")
-_MIXED = re.compile(rb"[\xc0-\xff][\x80-\xbf]+[\xc0-\xff]")  # no word of Windows-1252 has a sign in it
-_LETTER = re.compile(rb"[\xc0-\xff]")  # of Windows-1252; what is before them are mostly signs
+_MIXED = re.compile(rb"[\xc0-\xff][\x80-\xbf]+[\xc0-\xff]")  # no word in Windows-1252 has a symbol in it
+_LETTER = re.compile(rb"[\xc0-\xff]")  # of Windows-1252; the bytes below are mostly symbols
 _UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # in Windows-1252
-_ODD_BYTES_MIN = 12  # in so many there is more than one odd word
+_ODD_BYTES_MIN = 12  # this many are more than one odd word
 _LONG_BYTES = 5
-_LONG_WORDS_MIN = 2  # different ones: "äöüÄÖÜß" may well stand in a Western file, and more than once
-_FOREIGN_LOOK = 1 << 20  # bytes beyond ASCII that are looked at
+_LONG_WORDS_MIN = 2  # distinct ones: "äöüÄÖÜß" may occur in a Western file, even repeatedly
+_FOREIGN_LOOK = 1 << 20  # non-ASCII bytes that are examined
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """An encoding by its name, the codec that reads it, and the mark at the start of the file."""
+    """An encoding: its name, its codec, and the byte order mark of the file."""
 
     name: str
     codec: str
     bom: bytes = b""
-    clean: bool = False  # every byte of the file was looked at, and none is broken
+    clean: bool = False  # every byte of the file was checked and is valid
 
 
 UTF8 = Encoding("UTF-8", "utf-8")
 WINDOWS = Encoding("Windows-1252", "cp1252")
 _MARKED = (
     Encoding("UTF-8", "utf-8", UTF8_BOM),
-    Encoding("UTF-32 LE", "utf-32-le", codecs.BOM_UTF32_LE),  # before UTF-16, whose mark it begins with
+    Encoding("UTF-32 LE", "utf-32-le", codecs.BOM_UTF32_LE),  # before UTF-16: its mark begins with that of UTF-16
     Encoding("UTF-32 BE", "utf-32-be", codecs.BOM_UTF32_BE),
     Encoding("UTF-16 LE", "utf-16-le", codecs.BOM_UTF16_LE),
     Encoding("UTF-16 BE", "utf-16-be", codecs.BOM_UTF16_BE),
@@ -53,7 +53,7 @@ _MARKED = (
 
 
 def wide_encoding(start: bytes) -> Encoding | None:
-    """The encoding that the first bytes give away: by a mark, or by the zeros of UTF-16."""
+    """Return the encoding if the first bytes show it by a byte order mark or the zeros of UTF-16, else None."""
     for marked in _MARKED:
         if start.startswith(marked.bom):
             return marked
@@ -70,9 +70,9 @@ def wide_encoding(start: bytes) -> Encoding | None:
 
 
 def narrow_encoding(pieces: Callable[[], Iterator[bytes]]) -> Encoding:
-    """UTF-8, unless more of the file contradicts it than speaks for it: then Windows-1252.
+    """Return UTF-8, or Windows-1252 if more of the file contradicts UTF-8 than supports it.
 
-    What can be neither is refused: it would become text that nobody wrote.
+    Raises FileRefused if it can be neither: it would become text that nobody wrote.
     """
     if _all_utf8(pieces()):
         return replace(UTF8, clean=True)
@@ -87,13 +87,13 @@ def narrow_encoding(pieces: Callable[[], Iterator[bytes]]) -> Encoding:
 
 
 def _all_utf8(pieces: Iterator[bytes]) -> bool:
-    """Whether nothing is broken, which is quick to see."""
+    """Return whether all bytes are valid UTF-8; this check is fast."""
     carried = b""
     for piece in pieces:
         if not carried and piece.isascii():
             continue
         text = carried + piece
-        # A character that may go on in the next piece is looked at there; a lead byte is one of the last three.
+        # A character that may continue in the next piece is checked there; its lead byte is one of the last three.
         end = next((len(text) - n for n in (1, 2, 3) if text[-n : len(text) - n + 1] >= b"\xc0"), len(text))
         if not _is_utf8(text[:end]):
             return False
@@ -111,7 +111,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def _likely(pieces: Iterator[bytes]) -> Encoding:
     strict, lax = (codecs.getincrementaldecoder("utf-8")(errors) for errors in ("strict", "surrogateescape"))
-    valid = broken = 0  # valid: the bytes that only characters of more than one byte have
+    valid = broken = 0  # valid: bytes after the first one of valid characters
     for piece in chain(pieces, (b"",)):
         if piece and piece.isascii() and not strict.getstate()[0]:
             continue
@@ -130,7 +130,7 @@ def _likely(pieces: Iterator[bytes]) -> Encoding:
 
 
 def _is_foreign(pieces: Iterator[bytes]) -> bool:
-    """Is most of what is beyond ASCII in words of such letters? In the languages of Windows-1252 they stand alone."""
+    """Return whether most non-ASCII bytes form words; in the languages of Windows-1252 such letters stand alone."""
     total = in_runs = in_words = undefined = 0
     words: set[bytes] = set()
     for piece in pieces:
@@ -151,7 +151,7 @@ def _is_foreign(pieces: Iterator[bytes]) -> bool:
 
 
 def as_utf8(pieces: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
-    """The text in UTF-8, without its mark."""
+    """Yield the text in UTF-8, without the byte order mark."""
     marked = _without(pieces, encoding.bom)
     if encoding.codec == "utf-8":
         yield from marked
@@ -179,7 +179,7 @@ def _without(pieces: Iterator[bytes], bom: bytes) -> Iterator[bytes]:
 
 
 def _broken(fault: UnicodeError) -> tuple[str, int]:
-    """A stand-in that becomes the byte 0xFF, which is never UTF-8."""
+    """Decode invalid input to a stand-in for the byte 0xFF, which is never valid UTF-8."""
     assert isinstance(fault, UnicodeDecodeError)
     return "\udcff", fault.end
 

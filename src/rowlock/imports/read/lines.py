@@ -1,8 +1,8 @@
-"""The vectorised reader: lines that are whole records by themselves, and records of several lines, many at a time.
+"""The vectorised reader: reads many records at a time, of one or several lines each.
 
-A record is *regular* when a record reader that starts at its first line can only read it as it is read here: its quotes
-stand at the borders of cells, in pairs inside of quoted ones, or only inside of cells that are not quoted. It may have
-fewer cells than expected, or more of them that are blank. All else is left to the record reader.
+A record is *regular* if the record reader, starting at its first line, must read it as it is read here: its quotes
+are at the borders of cells, in pairs inside of quoted ones, or only inside of cells that are not quoted. It may have
+fewer cells than expected, or additional blank ones. The record reader reads everything else.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from itertools import accumulate
 import polars as pl
 
 from rowlock.imports.read.records import CELLS_MAX, QUOTED_LINES_MAX, Dialect
-from rowlock.imports.source import ROW
+from rowlock.imports.read.source import ROW
 
-# The characters that Unicode calls white space, as the vectorised reader knows them; str.strip() takes a few more.
+# Unicode white space, as Polars strips it; str.strip() strips a few more characters.
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_LOOK_BYTES = 4_096  # a fault in the encoding is told with a copy of all that was looked at
-_EXACT_CELLS_MAX = 100  # the pattern for so many is not too large to be quick
-_BROKEN_MAX = 10_000  # broken places in one part; with more of them nothing is gained here
+_LOOK_BYTES = 4_096  # a UnicodeDecodeError holds a copy of all bytes passed to the decoder
+_EXACT_CELLS_MAX = 100  # a pattern for more cells is slow
+_BROKEN_MAX = 10_000  # broken places in one part; with more, vectorised reading is no faster
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the lines of a file look like when nothing is odd about them."""
+    """What the regular lines of a file look like."""
 
     dialect: Dialect
     line_end: bytes  # LF, with or without CR before it, or CR
     width: int
     cell_chars_max: int
-    clean: bool = False  # all of it is known to be UTF-8
+    clean: bool = False  # the whole file is known to be valid UTF-8
 
     @property
     def one_cell(self) -> bool:
-        """Is a regular line a single cell, so that there is nothing to split?"""
+        """Whether a regular line is a single cell, so that nothing needs splitting."""
         return self.width == 1 or not self.dialect.delimiter
 
     @property
@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def exact(self) -> str | None:
-        """Matches only regular records that have as many cells as expected; None where that is too much to look for."""
+        """Matches only regular records of exactly `width` cells; None if the pattern is not needed or too large."""
         if self.one_cell or not self.dialect.quote or self.width > _EXACT_CELLS_MAX:
             return None
         delimiter, quote = self._marks
@@ -64,14 +64,14 @@ class Shape:
 
     @property
     def unfinished(self) -> str:
-        """Matches the first line of such a record if it goes on in the next one."""
+        """Matches the first line of a regular record that continues on the next line."""
         delimiter, quote = self._marks
         cell = f"(?:[^{quote}{delimiter}\\r\\n]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote}){delimiter}"
         return f"^{'' if self.one_cell else f'(?:{cell})*'}{quote}(?:[^{quote}]|{quote}{quote})*$"
 
     @property
     def quoted_or_delimiter(self) -> str:
-        """Matches, in a regular record, whatever is quoted, and each delimiter that is not."""
+        """Matches, in a regular record, each quoted text and each delimiter outside of quotes."""
         delimiter, quote = self._marks
         return f"{quote}[^{quote}]*{quote}|{delimiter}"
 
@@ -91,10 +91,10 @@ class Shape:
 
 @dataclass(slots=True)
 class Spans:
-    """The regular records of several lines."""
+    """Regular records of several lines."""
 
-    number: dict[int, int]  # of each, by its first line
-    last: list[int]  # line of each
+    number: dict[int, int]  # first line -> index of the record
+    last: list[int]  # last line of each record
     text: pl.Series
     short: pl.Series
 
@@ -103,17 +103,17 @@ class Spans:
 class Lines:
     """The lines of a part of a file, without their ends; the blank ones are neither regular nor odd."""
 
-    text: pl.Series  # as the splitting reader takes it
+    text: pl.Series  # as Polars' CSV reader takes it
     regular: pl.Series
     short: pl.Series  # with fewer cells than expected
-    odd: list[int]  # lines that are no record by themselves, or none that is read here
+    odd: list[int]  # lines that are not regular records by themselves
     spans: Spans | None  # their first lines are odd
     starts: list[int]  # where each line starts; only if there are odd ones
-    as_written: bool  # is the text what is in the file?
+    as_written: bool  # whether `text` is unchanged from the file
 
 
 def find_lines(data: bytes, shape: Shape) -> Lines | None:
-    """The lines of the text; nothing where too much of it is not UTF-8."""
+    """Split the text into lines; returns None if too much of it is not UTF-8."""
     broken = [] if shape.clean or data.isascii() else _broken(data)
     if broken is None:
         return None
@@ -128,13 +128,13 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
         starts = _starts(text, data, shape.line_end)
         lines = sorted({bisect(starts, at) - 1 for place in broken for at in (place[0], place[1] - 1)})
         barred = barred | pl.zeros(len(text), dtype=pl.Boolean, eager=True).scatter(lines, True)
-    written, bom = text, text.str.starts_with("\ufeff")  # the splitting reader would leave that mark out
+    written, bom = text, text.str.starts_with("\ufeff")  # Polars' CSV reader would drop the BOM
     text, regular, short, quotes = _judge(text, data, shape)
     regular = regular & ~blank & (bytes_each <= shape.cell_chars_max)
     unended = not data.endswith(shape.line_end)
     odd = barred | bom
     if unended:
-        odd = odd.scatter(len(odd) - 1, True)  # the record reader knows whether that is a cut-off record
+        odd = odd.scatter(len(odd) - 1, True)  # the record reader decides whether it is cut off
     if odd.any():
         regular, blank = regular & ~odd, blank & ~odd
     at = (~(regular | blank)).arg_true().to_list()
@@ -149,7 +149,7 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
 
 
 def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | None:
-    """The cells of regular records; nothing if they are not what was expected. `whole` is the same as one text."""
+    """Return the cells of regular records; None if Polars does not find one row each. `whole`: `text` as one string."""
     if not len(text):
         return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
     if shape.one_cell:
@@ -183,14 +183,14 @@ def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | N
 
 
 def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl.Series:
-    """The values with new ones in these places."""
+    """Return the values with new ones at these positions."""
     where = pl.int_range(len(values), eager=True)
     where = where.scatter(at, pl.int_range(len(values), len(values) + len(new), eager=True))
     return pl.concat([values, new]).gather(where)
 
 
 def padded(frame: pl.DataFrame, shape: Shape) -> pl.DataFrame:
-    """The frame, whose last columns are the first ones of the shape, with the others, all of their cells empty."""
+    """Return the frame with the shape's missing last columns appended, all of their cells empty."""
     have = frame.width - (frame.columns[0] == ROW)
     if have == shape.width:
         return frame
@@ -200,7 +200,7 @@ def padded(frame: pl.DataFrame, shape: Shape) -> pl.DataFrame:
 
 @lru_cache(maxsize=4)
 def _empty(start: int, stop: int, height: int) -> pl.DataFrame:
-    """Columns of empty cells that share their memory: to make a thousand of them for each part takes too long."""
+    """Return columns of empty cells that share their memory: creating a thousand of them per part is too slow."""
     cell = pl.repeat("", height, dtype=pl.String, eager=True)
     return pl.DataFrame([cell.alias(f"c{n}") for n in range(start, stop)])
 
@@ -218,7 +218,7 @@ def _starts(text: pl.Series, data: bytes, line_end: bytes) -> list[int]:
 
 
 def _broken(data: bytes) -> list[tuple[int, int]] | None:
-    """Where the bytes are not UTF-8; nothing where there are too many such places."""
+    """Return the ranges that are not UTF-8; None if there are more than _BROKEN_MAX."""
     found: list[tuple[int, int]] = []
     at, view = 0, memoryview(data)
     while at < len(data):
@@ -233,7 +233,7 @@ def _broken(data: bytes) -> list[tuple[int, int]] | None:
 
 
 def _mended(data: bytes, broken: list[tuple[int, int]]) -> bytes:
-    """Text of the same length; the lines with the broken places are read elsewhere, as they are."""
+    """Replace the broken bytes, keeping the length; the record reader reads these lines from the original."""
     mended = bytearray(data)
     for start, end in broken:
         mended[start:end] = b"?" * (end - start)
@@ -241,7 +241,7 @@ def _mended(data: bytes, broken: list[tuple[int, int]]) -> bytes:
 
 
 def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
-    """The lines that nothing here can judge."""
+    """Return which lines only the record reader can judge."""
     barred = pl.zeros(len(text), dtype=pl.Boolean, eager=True)
     if shape.dialect.escapes and b"\\" in data:
         barred = barred | text.str.contains("\\", literal=True)
@@ -258,8 +258,8 @@ _Judged = tuple[pl.Series, pl.Series, pl.Series, pl.Series | None]
 
 
 def _judge(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
-    """The text as the splitting reader takes it, which lines are regular, which are short, and the quotes of each; they
-    are not counted in lines that are as they should be."""
+    """Return the text for Polars' CSV reader, which lines are regular, which are short, and the number of quotes in
+    each; quotes are not counted in lines that match `exact`."""
     if shape.exact is None or shape.dialect.quote not in data:
         return _judge_all(text, data, shape)
     exact = text.str.contains(shape.exact)
@@ -303,7 +303,7 @@ def _judge_all(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
 
 
 def _bordered(texts: pl.Series, quotes: pl.Series, shape: Shape) -> tuple[pl.Series, pl.Series]:
-    """Which of the records have their quotes at the borders of cells; and the delimiters outside of quotes in each."""
+    """Return which records have their quotes at the borders of cells, and each one's delimiters outside of quotes."""
     regular = texts.str.contains(shape.regular)
     if shape.one_cell:
         return regular, pl.zeros(len(texts), dtype=pl.Int64, eager=True)
@@ -311,7 +311,7 @@ def _bordered(texts: pl.Series, quotes: pl.Series, shape: Shape) -> tuple[pl.Ser
 
 
 def _rewritten(texts: pl.Series, inner: pl.Series, shape: Shape) -> pl.Series | None:
-    """Quotes that mean nothing made to mean nothing to the splitting reader; a single cell without its quotes."""
+    """Escape quotes in unquoted cells for Polars' CSV reader, None if there are none; unquote single cells."""
     mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
     if shape.one_cell:
         return texts.zip_with(inner, _content(texts, quote))
@@ -323,12 +323,12 @@ def _rewritten(texts: pl.Series, inner: pl.Series, shape: Shape) -> pl.Series | 
 
 
 def _content(texts: pl.Series, quote: str) -> pl.Series:
-    """What is in a quoted cell."""
+    """Return the content of quoted cells."""
     return texts.str.strip_prefix(quote).str.strip_suffix(quote).str.replace_all(quote * 2, quote, literal=True)
 
 
 def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, shape: Shape) -> pl.Series:
-    """Which records have no more cells than expected, or only blank ones more."""
+    """Return which records have no more cells than expected, apart from blank ones."""
     fits = outside < shape.width
     if shape.one_cell or fits.all():
         return fits
@@ -341,7 +341,7 @@ def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, shape: Sha
 def _spans(
     data: bytes, text: pl.Series, starts: list[int], uneven: pl.Series, barred: pl.Series, shape: Shape
 ) -> Spans | None:
-    """Each is from a line with an uneven number of quotes to the next such line."""
+    """Find regular records that span from a line with an odd number of quotes to the next such line."""
     first, last = uneven.head(len(uneven) - 1), uneven.slice(1)
     begin = pl.Series(starts, dtype=pl.Int64)
     end = begin.gather(last) + text.gather(last).str.len_bytes()

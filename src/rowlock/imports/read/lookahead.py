@@ -1,8 +1,8 @@
-"""What failed look-aheads have seen, so that the next ones need not see it again.
+"""Remembers what failed look-aheads have read, so that later ones can skip it.
 
-A quote that is never closed is found out only by reading on, often as far as a hundred lines, and costs a single line;
-the next line may have another such quote. From the first cell on that both look-aheads open, both see the same cells:
-the second one leaps to where the first one gave up.
+An unclosed quote is detected only by reading on, often for a hundred lines, but costs a single line; the next line may
+have another one. From the first quoted cell that two look-aheads share, both read the same cells: the second one leaps
+to where the first one gave up.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 
 class Stage(NamedTuple):
-    """A quoted cell of several lines on the way of a look-ahead; as a leap, how far it is to the last one."""
+    """A quoted cell of several lines that a look-ahead read. In a leap: the last such cell, and the distance to it."""
 
-    opened: int  # behind its quote
-    start: int  # of the cell
-    cells: int  # before it
-    lines: int  # before it
+    opened: int  # position after its quote
+    start: int  # position of the cell
+    cells: int  # of the record before it
+    lines: int  # of the record so far
 
 
 class LookAheads:
@@ -27,13 +27,13 @@ class LookAheads:
         self._leaps: dict[int, Stage] = {}
 
     def of(self, data: bytes) -> dict[int, Stage]:
-        """The leaps that can be taken in this block, by the cell where they start."""
+        """Return the leaps in this block by the position after the quote of the cell where they start."""
         if data is not self._data:
             self._data, self._leaps = data, {}
         return self._leaps
 
     def failed(self, passed: list[Stage]) -> None:
-        """Remember the way, so that whoever gets onto it leaps to its end."""
+        """Record the cells that a look-ahead passed: one that opens any of them leaps to the last."""
         last = passed[-1]
         for stage in passed[:-1]:
             self._leaps[stage.opened] = Stage(

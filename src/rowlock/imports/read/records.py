@@ -1,4 +1,4 @@
-"""One record at a time from text in UTF-8: slow, exact, and never stopped by a malformed one.
+"""Reads UTF-8 text one record at a time: slow, exact, and not stopped by malformed records.
 
 cell    = quoted / plain
 quoted  = QUOTE *(any character / QUOTE QUOTE) QUOTE         line breaks are kept as they are
@@ -17,7 +17,7 @@ from rowlock.imports.read.lookahead import LookAheads, Stage
 
 QUOTED_LINES_MAX = 100
 _SHOWN_BYTES = 64 << 10
-CELLS_MAX = 16_384  # as many as a spreadsheet has; more are counted as this many
+CELLS_MAX = 16_384  # columns of a spreadsheet; further cells of a record are not kept
 
 BREAK = re.compile(rb"\r\n|\r|\n")
 _BREAKS = re.compile(rb"[\r\n]*+")
@@ -29,13 +29,13 @@ class Dialect:
 
     delimiter: bytes = b","  # empty: the whole line is one cell
     quote: bytes = b'"'  # empty: quotes are ordinary characters
-    escapes: bool = False  # a backslash takes the meaning from the character after it
+    escapes: bool = False  # a backslash escapes the character after it
     spaces: bool = False  # spaces before an opening quote do not belong to the cell
 
 
 @dataclass(slots=True)
 class Record:
-    """What was found between two record ends; with a fault, what could be read of it."""
+    """One record; with a fault, the cells that could be read."""
 
     cells: list[bytes]
     end: int  # where the next record starts
@@ -48,7 +48,7 @@ _LEAPT = Record([], 0)
 
 
 class RecordReader:
-    """Reads records of one dialect out of blocks of text that end where a line ends."""
+    """Reads records of one dialect from blocks of text that end at a line end."""
 
     def __init__(self, dialect: Dialect, limits: ReadLimits) -> None:
         self.dialect = dialect
@@ -69,10 +69,10 @@ class RecordReader:
         self._escaped = re.compile(rb"\\([\r\n\\" + delimiter + quote + b"])" + (b"|" + quote * 2 if quote else b""))
 
     def read(self, data: bytes, start: int, *, line: int, width: int | None, final: bool) -> Record | None:
-        """The record that starts there, or nothing where it may go on in what follows `data`.
+        """Return the record at `start`, or None if it may continue after `data`.
 
-        `line` is the number of its first line, `width` the number of cells that it should have. Without a width, or
-        with another number of cells, a quoted cell of more than QUOTED_LINES_MAX lines counts as never closed.
+        `line` is the number of its first line, `width` its expected number of cells. If the width is unknown or does
+        not match, a record with quoted cells that takes more than QUOTED_LINES_MAX lines counts as an unclosed quote.
         """
         first = BREAK.search(data, start)
         if first is None and not final:
@@ -94,7 +94,7 @@ class RecordReader:
         return self._full(data, start, line=line, width=width, final=final)
 
     def _opens_nothing(self, text: bytes) -> bool:
-        """Are all quotes in the line inside of plain cells?"""
+        """Return whether all quotes in the line are inside of plain cells."""
         dialect = self.dialect
         if dialect.escapes or dialect.spaces or text.startswith(dialect.quote):
             return False
@@ -108,7 +108,7 @@ class RecordReader:
         return Record(cells, end.end() if end else length, ended=end is not None)
 
     def _one_line(self, cell: re.Pattern[bytes], text: bytes, end: re.Match[bytes] | None, length: int) -> Record:
-        """A line that opens and closes its quotes as it should."""
+        """Split a line with well-formed quotes."""
         cells = []
         for quoted, plain in cell.findall(self.dialect.delimiter + text):
             if quoted:
@@ -124,10 +124,10 @@ class RecordReader:
     def _walk(
         self, data: bytes, start: int, line: int, width: int | None, final: bool, leaps: dict[int, Stage]
     ) -> Record | None:
-        """Cell by cell; after a leap only a failure counts, as what was leapt over was not read."""
+        """Read cell by cell. After a leap only a failure counts, else returns _LEAPT: skipped cells were not read."""
         delimiter = self.dialect.delimiter
         cells: list[bytes] = []
-        at, lines, left_out, fault = start, 1, 0, None  # left_out: the cells that were leapt over
+        at, lines, left_out, fault = start, 1, 0, None  # left_out: cells skipped by leaps
         first_long: _Open | None = None
         passed: list[Stage] = []
         while True:
@@ -150,7 +150,7 @@ class RecordReader:
                 breaks = count_breaks(content)
                 begin, at = at, _past_spaces(data, close + 1, delimiter)
                 unended = data[at : at + 1] not in (b"", b"\r", b"\n", delimiter)
-                if unended and breaks:  # what closed it was meant to open another
+                if unended and breaks:  # the closing quote was meant to open another cell
                     return _LEAPT if left_out else self._unclosed(data, here, cells)
                 cell = self._content(content)
                 if unended:
@@ -195,7 +195,7 @@ class RecordReader:
         return Record(cells, end.end() if end else len(data), lines, end is not None, fault)
 
     def _close(self, data: bytes, at: int, bound: int) -> int:
-        """Where the quoted cell is closed, or -1 where it is not before the bound."""
+        """Return where the quoted cell is closed, or -1 if it is not closed before the bound."""
         found = self._quoted.match(data, at, bound)
         assert found is not None  # it matches the empty text, too
         close = found.end()
@@ -204,7 +204,7 @@ class RecordReader:
         return -1 if close + 1 == bound < len(data) else close  # at the bound it may be the first of a pair
 
     def _plain(self, data: bytes, at: int) -> tuple[bytes, int]:
-        """The unquoted text up to the next delimiter or line break, and where that is."""
+        """Return the unquoted text up to the next delimiter or line break, and the position of that."""
         begin = at
         while found := self._plain_end.search(data, at):
             at = found.start()
@@ -231,7 +231,7 @@ class RecordReader:
         return len(content) > longest and len(content.decode("utf-8", "surrogateescape")) > longest
 
     def _unclosed(self, data: bytes, opened: _Open, cells: list[bytes], cut: int = 0) -> Record:
-        """The record costs the lines up to the one where the quote was opened, and no more."""
+        """Return a bad record that ends with the line where the quote was opened; later lines are read normally."""
         end = BREAK.search(data, opened.at)
         stop = end.start() if end else len(data)
         code, reason = "unclosed_quote", f"the quote opened at line {opened.line} is never closed"
@@ -253,12 +253,12 @@ class _Open(NamedTuple):
 
 
 def record_bytes_max(limits: ReadLimits) -> int:
-    """The bytes of a record, all cells together, that are held in memory at most."""
+    """Return the most bytes of one record, all cells together, that are held in memory."""
     return max(16 * limits.cell_chars_max, 2 * limits.block_bytes)
 
 
 def empty_lines(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """How many empty lines there are from the start of a record on, and where the last one ends."""
+    """Count the empty lines from `at` on; returns the count and where the last one ends."""
     found = _BREAKS.match(data, at, stop)
     assert found is not None  # it matches the empty text, too
     return count_breaks(found[0]), found.end()
@@ -285,7 +285,10 @@ def _past_spaces(data: bytes, at: int, delimiter: bytes) -> int:
 
 
 def _line_patterns(dialect: Dialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]] | None:
-    """One for a whole line that opens and closes its quotes as it should, and one for a cell and what is before it."""
+    """Return patterns for a whole line with well-formed quotes and for one cell with the delimiter before it.
+
+    Returns None for a dialect without delimiter.
+    """
     delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
     if not delimiter:
         return None
@@ -309,7 +312,7 @@ def _line_patterns(dialect: Dialect) -> tuple[re.Pattern[bytes], re.Pattern[byte
 
 
 def _plain_cells(dialect: Dialect) -> re.Pattern[bytes] | None:
-    """Cells in a row none of which opens a quote."""
+    """Return a pattern for consecutive unquoted cells; None if the dialect has escapes or no delimiter."""
     delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
     if dialect.escapes or not delimiter:
         return None

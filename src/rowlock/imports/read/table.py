@@ -1,4 +1,4 @@
-"""From blocks of text to frames of cells: regular records together, all others one at a time."""
+"""Turns blocks of text into frames of cells: regular records in bulk, all others one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.imports.read.encoding import Encoding
 from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.lines import WHITE, Lines, Shape, cells, find_lines, padded, replaced
 from rowlock.imports.read.records import CELLS_MAX, Record, RecordReader, count_breaks, empty_lines
-from rowlock.imports.source import ROW, BadRecord
+from rowlock.imports.read.source import ROW, BadRecord
 
 _SHOWN_CELLS = 50
 _SHOWN_CHARS = 200
@@ -23,26 +23,26 @@ _SHOWN_CHARS = 200
 
 @dataclass(slots=True)
 class Part:
-    """Some rows in the file's order, the bad records among them, and how far into the block they go."""
+    """Some rows in file order, the bad records among them, and where in the block the part ends."""
 
     frame: pl.DataFrame
     bad: list[BadRecord]
-    counted: Counter[str]  # bad records that are not told
+    counted: Counter[str]  # further bad records that are not in `bad`
     end: int
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What became of the lines of a part, where that is not one row for each."""
+    """The lines of a part that did not become one row each."""
 
-    count: int  # of lines; those behind it belong to the next part
-    lines: list[int] = field(default_factory=list)  # lines that are no row of their own
-    records: list[int] = field(default_factory=list)  # and how many records started in each
+    count: int  # of lines; the lines after them belong to the next part
+    lines: list[int] = field(default_factory=list)  # lines that are not rows of their own
+    records: list[int] = field(default_factory=list)  # how many records started in each of these
     spans: list[int] = field(default_factory=list)  # the first lines of regular records of several lines
-    inside: list[int] = field(default_factory=list)  # and their other lines
+    inside: list[int] = field(default_factory=list)  # the other lines of these records
 
     def add(self, start: int, end: int, records: int) -> None:
-        """These lines are no rows; all their records started in the first one."""
+        """Note that these lines are not rows; all their records started in the first one."""
         self.lines.append(start)
         self.records.append(records)
         if end > start + 1:
@@ -51,7 +51,7 @@ class _Taken:
 
 
 class Table:
-    """Reads the blocks of one file in turn and knows in which row and line it is."""
+    """Reads the blocks of one file in turn and keeps track of row and line."""
 
     def __init__(self, shape: Shape, encoding: Encoding, limits: ReadLimits, *, below: int, line: int) -> None:
         self.short = 0  # rows with fewer cells than the header
@@ -64,17 +64,17 @@ class Table:
         self._line = line
         self._lines_max = lines_max(shape.width)
         self._some_lines = re.compile(b"(?:[^%b]*+%b){1,%d}+" % (shape.line_end, shape.line_end, self._lines_max))
-        # Empty lines, up to where a line ends as lines should.
+        # Empty lines that end with the other line end.
         self._other_ends = re.compile(rb"\r+(?!\n)" if shape.line_end == b"\n" else rb"\n+")
-        self._waiting = False  # for the next block
-        self._inside = False  # of a line: the last part ended at the end of a record, but not of a line
+        self._waiting = False  # an unfinished record needs the next block
+        self._inside = False  # the last part ended at the end of a record, but inside of a line
         self._rows: list[tuple[int, list[str]]] = []
         self._bad: list[BadRecord] = []
         self._counted: Counter[str] = Counter()
-        self._to_tell = limits.told_max  # bad records, from this part on
+        self._to_tell = limits.told_max  # bad records that may still be reported one by one
 
     def read(self, data: bytes, *, final: bool) -> Iterator[Part]:
-        """The rows of the block in parts, at least one; what is behind the last one goes on in the next block."""
+        """Yield the block's rows in parts, at least one; pass what follows the last part with the next block."""
         at, self._waiting = 0, False
         if self._row <= self._below:
             empty, at = empty_lines(data, 0, len(data))
@@ -100,7 +100,7 @@ class Table:
             left -= data.count(self._shape.line_end, before, at)
 
     def _stop(self, data: bytes, at: int, left: int) -> int:
-        """Where a part of not too many lines ends; never between a CR and its LF."""
+        """Return where a part of at most `_lines_max` lines ends; never between a CR and its LF."""
         found = self._some_lines.match(data, at) if left > self._lines_max else None
         if found is None:
             return len(data)
@@ -118,14 +118,14 @@ class Table:
             frame = self._regular_rows(part, lines, taken, before[0])
             if frame is not None:
                 return (pl.concat([frame, self._odd_rows()]).sort(ROW) if self._rows else frame), end
-            # Never seen; the record reader needs no reason.
+            # Never seen; in any case, the record reader can read the part.
             self._row, self._line, self.short = before
             self._rows, self._bad, self._counted, self._inside, self._waiting = [], [], Counter(), False, False
         end = self._one_by_one(data, at, stop, final)
         return self._odd_rows(), end
 
     def _take_odd(self, data: bytes, at: int, stop: int, lines: Lines, final: bool) -> tuple[_Taken, int]:
-        """Read the odd lines of a part; what became of them, and where the last record ends."""
+        """Read the odd lines of a part; returns the lines taken and where the last record ends."""
         first_row, first_line, count = self._row, self._line, len(lines.text)
         taken, starts = _Taken(count), lines.starts
         spans, last = (lines.spans.number, lines.spans.last) if lines.spans else ({}, [])
@@ -154,7 +154,7 @@ class Table:
         return taken, stop
 
     def _regular_rows(self, part: bytes, lines: Lines, taken: _Taken, first_row: int) -> pl.DataFrame | None:
-        """The rows of the regular records; nothing if the splitting reader did not find what was expected."""
+        """Return the rows of the regular records; None if Polars' CSV reader did not find the expected rows."""
         text, regular, short = lines.text, lines.regular, lines.short
         rows = pl.repeat(1, len(text), dtype=pl.Int64, eager=True)
         if taken.lines:
@@ -185,7 +185,7 @@ class Table:
         return frame
 
     def _to_line_start(self, data: bytes, at: int, stop: int, final: bool) -> tuple[int, bool]:
-        """Read on until a record ends where a line ends; where that was, and False if it was not reached."""
+        """Read until a record ends at a line end; returns the position, and False if that was not reached."""
         while True:
             record = self._reader.read(data, at, line=self._line, width=self._shape.width, final=final)
             if record is None:
@@ -242,7 +242,7 @@ class Table:
             self._rows.append((row, found[:width] if len(found) > width else found))
 
     def _refuse(self, row: int, line: int, code: str, record: Record) -> None:
-        """Tell of a bad record, or only count it where enough was told: the words take more time than the reading."""
+        """Report a bad record, or only count it after `told_max`: writing the message takes longer than reading."""
         if len(self._bad) >= self._to_tell:
             self._counted[code] += 1
             return
@@ -262,7 +262,7 @@ class Table:
         return f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
 
     def _broken(self, record: Record, line: int) -> str:
-        """Which byte is broken, and on which line, as far as the encoding lets us say so."""
+        """Return a message with the line and, if the encoding allows it, the invalid byte."""
         for cell in record.cells:
             try:
                 cell.decode()
@@ -275,7 +275,7 @@ class Table:
         return f"a character on line {line} is not valid {self._encoding.name}"
 
     def _odd_rows(self) -> pl.DataFrame:
-        """The rows of the record reader; short ones are filled up, by whole columns as far as possible."""
+        """Return the record reader's rows; short ones are filled up, by whole columns as far as possible."""
         columns = {ROW: pl.Series([row for row, _ in self._rows], dtype=pl.UInt32)}
         found = zip_longest(*(row for _, row in self._rows), fillvalue="")
         for name, column in zip(self._shape.columns, found, strict=False):
@@ -284,17 +284,17 @@ class Table:
 
 
 def is_blank(found: Iterable[str]) -> bool:
-    """Is there nothing but white space in the cells?"""
+    """Return whether the cells hold only white space."""
     return not "".join(found).strip(WHITE)
 
 
 def readable(cell: bytes) -> str:
-    """The cell for people's eyes: what is not UTF-8 is written out."""
+    """Decode a cell for display; bytes that are not UTF-8 are shown as escapes."""
     return cell.decode("utf-8", "backslashreplace")
 
 
 def _blank_rows(frame: pl.DataFrame) -> pl.Series | None:
-    """Which rows have nothing but white space, if any; most files have none, so one column is looked at first."""
+    """Return which rows are blank, None if there are none. Most files have none, so one column is checked first."""
     blank = frame[:, 1].str.strip_chars() == ""
     at = blank.arg_true()
     for name in frame.columns[2:]:

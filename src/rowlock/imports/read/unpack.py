@@ -1,4 +1,4 @@
-"""The bytes of a file as they were before packing, in pieces, up to a limit."""
+"""Reads a file in pieces up to a limit, unpacked if it is gzip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIECE_BYTES = 1 << 20
 GZIP = b"\x1f\x8b"
 _TOGETHER_BYTES = 256 << 10
 _WINDOW_BYTES = 512
-_SMALL_BYTES = 1_024  # a member with less in it takes longer to open than to read
+_SMALL_BYTES = 1_024  # a gzip member with less content takes longer to open than to read
 _SMALL_MEMBERS_MAX = 100_000
 _PADDING = re.compile(rb"\x00*+")
 
@@ -41,7 +41,7 @@ _CONTROLS = bytes(set(range(1, 32)) - {9, 10, 11, 12, 13, 26, 27, 28, 29, 30, 31
 
 
 class Packed:
-    """A file, unpacked where it is gzip; `position` tells how far into the file itself the last piece reached."""
+    """A file, unpacked if it is gzip; `position` is the offset in the file itself after the last piece."""
 
     def __init__(self, path: Path, unpacked_bytes_max: int) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Packed:
             self.gzip = file.read(2) == GZIP
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes from the start, never more than the limit."""
+        """Yield the bytes from the start; raises FileRefused past the limit or for damaged gzip data."""
         total = 0
         self.position = 0
         for piece in self._members() if self.gzip else self._stored():
@@ -71,7 +71,7 @@ class Packed:
                 yield piece
 
     def _members(self) -> Iterator[bytes]:
-        """Each member of the gzip file, one after the other, as gzip itself reads them; small ones together."""
+        """Yield the members of the gzip file in order, as gzip itself reads them; small ones are joined."""
         parts, size = list[bytes](), 0
         try:
             for part in self._unpacked():
@@ -86,7 +86,7 @@ class Packed:
 
     def _unpacked(self) -> Iterator[bytes]:
         member, size, small = zlib.decompressobj(wbits=31), 0, 0
-        window = _WINDOW_BYTES  # it grows in a member: what is behind the member's end is copied each time
+        window = _WINDOW_BYTES  # grows within a member: zlib copies the input after a member's end each time
         for packed in self._stored():
             at, view = 0, memoryview(packed)
             while at < len(packed):
@@ -108,20 +108,20 @@ class Packed:
                 window = min(2 * window, PIECE_BYTES)
                 if part:
                     yield part
-        if not member.eof and (rest := member.flush()):  # a last repetition may be held back
+        if not member.eof and (rest := member.flush()):  # zlib may hold back a last repetition
             yield rest
         if not member.eof:
             raise FileRefused("the gzip file ends in the middle: it was cut off on its way", code="truncated_file")
 
 
 def _padding_end(packed: bytes, at: int) -> int:
-    """Behind the zeros that members may be padded with."""
+    """Return the position after the zeros that may pad a member."""
     found = _PADDING.match(packed, at)
     return found.end() if found else at
 
 
 def refuse_binary(start: bytes) -> None:
-    """Refuse what is plainly no text, by its first bytes; UTF-16 and UTF-32 were taken out before."""
+    """Raise FileRefused if the first bytes are clearly not text; UTF-16 and UTF-32 must be ruled out before."""
     for signature, what in _BINARY:
         if start.startswith(signature):
             raise FileRefused(f"the file is {what}, not text", code="not_text")

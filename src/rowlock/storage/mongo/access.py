@@ -1,4 +1,4 @@
-"""Tokens and requests of the HTTP API: who may ask, and what was asked before."""
+"""Tokens and idempotency keys of the HTTP API."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rowlock.errors import StoreUnavailable
 from rowlock.ids import is_uuid
 from rowlock.storage.access import NewToken, RequestAnswer, RequestState, Role, TokenId, TokenRecord
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import MILLISECOND, after, floor
 from rowlock.storage.mongo.documents import storable
 from rowlock.storage.mongo.failures import DAY_SECONDS, remove_first
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.locks import TRIES_AT_MOST
-from rowlock.storage.mongo.moments import MILLISECOND, after, floor
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId
 
@@ -30,7 +30,7 @@ INDEXES: tuple[Index, ...] = (
 
 
 class Access(Worked):
-    """A token is kept by its digest; a request is one document, taken by a write that names the try before it."""
+    """Stores tokens by their digest; a request is one document, taken by a write that names the previous try."""
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Access(Worked):
             return
 
         async def touch(scope: Scope) -> None:
-            # Each by itself: what is noted of one has nothing to do with the others.
+            # No transaction: the tokens are independent of each other.
             await scope[TOKENS].update_many({"_id": {"$in": ids}}, {"$set": {"lastUsedAt": await scope.now()}})
 
         await self._plain(touch)
@@ -125,7 +125,7 @@ class Access(Worked):
         await self._change_request(key, begun_at, {"released": True})
 
     async def _change_request(self, key: str, begun_at: datetime, fields: Document) -> None:
-        """Change the request if this try still does it."""
+        """Change the request if this try still has it."""
         ours = {"_id": key, "begunAt": floor(begun_at), "status": None}
         await self._plain(lambda scope: scope[REQUESTS].update_one(ours, {"$set": fields}))
 
@@ -153,7 +153,7 @@ def _token_record(document: Document) -> TokenRecord:
 
 
 def _known(found: Document, fingerprint: str, stale: datetime) -> RequestAnswer | None:
-    """What a request that is kept says to who asks again; None: it was broken off, and is theirs."""
+    """Return the answer to a repeated request; None if it was broken off, so that the caller may take it."""
     said = (found["jobId"], found["begunAt"])
     if found["fingerprint"] != fingerprint:
         return RequestAnswer(RequestState.OTHER, *said)
@@ -165,7 +165,7 @@ def _known(found: Document, fingerprint: str, stale: datetime) -> RequestAnswer 
 
 
 async def _taken(scope: Scope, found: Document | None, taking: Document) -> bool:
-    """Take a request that is still as it was found; False when another was quicker."""
+    """Take a request that is still as it was read; returns False if another was quicker."""
     if found is None:
         try:
             await scope[REQUESTS].insert_one(taking)

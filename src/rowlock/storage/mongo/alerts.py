@@ -1,4 +1,4 @@
-"""Alerts, notices of deaths, and the numbers that workers add to."""
+"""Alerts, notifications about dead letters, and the measures that workers add to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rowlock.storage.reliability import Deaths, Measure
 ALERTS = "rowlock_alerts"
 MEASURES = "rowlock_measures"
 NAMED_AT_MOST = 3
-"""How many jobs a message names."""
+"""How many jobs of a type a notification names."""
 
 INDEXES: tuple[Index, ...] = (Index(ALERTS), Index(MEASURES))
 
 
 class Alerts(Worked):
-    """Said once, counted by all."""
+    """Raises each alert once, and sums measures over the fleet."""
 
     async def raise_alert(self, name: str) -> bool:
         async def add(scope: Scope) -> bool:
@@ -49,7 +49,7 @@ class Alerts(Worked):
     async def add_measures(self, measures: Mapping[Measure, float]) -> None:
         if not measures:
             return
-        # In one order, so that of two who add at once one waits for the other at the first.
+        # In one order, so that concurrent additions meet at the first common measure.
         writes = [
             UpdateOne({"_id": measure._asdict()}, {"$inc": {"value": float(number)}}, upsert=True)
             for measure, number in sorted(measures.items())
@@ -67,7 +67,8 @@ async def _say_deaths(scope: Scope, notice_id: str, limit: int) -> list[Deaths]:
         unsaid = failures.find({"unsaid": True}, {"_id": 1}, session=scope.session)
         first = await unsaid.sort([("firstFailedAt", 1), ("_id", 1)]).limit(limit).to_list()
         said = {"$set": {"noticeId": notice_id}, "$unset": {"unsaid": ""}}
-        await failures.update_many({"_id": {"$in": [one["_id"] for one in first]}}, said, session=scope.session)
+        these = {"_id": {"$in": [one["_id"] for one in first]}, "unsaid": True}
+        await failures.update_many(these, said, session=scope.session)
     shown = dict.fromkeys(("jobName", "queueName", "firstFailedAt", "attempts", "jobId", "failedReason"), 1)
     found = failures.find({"noticeId": notice_id}, shown, session=scope.session)
     by_kind: dict[tuple[str, str], list[Document]] = {}

@@ -1,11 +1,11 @@
-"""Calls of other services in the MongoDB store: one document for each key, with the calls that count against it.
+"""Limits of outbound calls: one document for each key, with the calls that count against it.
 
-    permits   {id, freeAt, seconds, step, running, taker}: calls that run, and those that ended, each with its own time
+    permits   {id, freeAt, seconds, step, running, taker}: running calls, and ended calls that count on their own
     sums      {freeAt, calls}: of a long window, calls that ended in the same step
-    restsUntil, at: until when no call begins, and when the document was written last
+    restsUntil, at: no call begins before restsUntil; a call was last taken or ended at `at`
 
-A call is taken in one write of one document, which decides and counts at once; of a call with several keys each is
-taken in the order of keys, and those before one that says no are given back. Times in here are milliseconds since 1970.
+One write of one document decides and counts a call. A call with several keys takes them in the order of keys; if one
+has no room, those before it are released. Times in here are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rowlock.storage.calls import (
 )
 from rowlock.storage.mongo import subjects
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, millis, now_of
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after, millis, now_of
 from rowlock.storage.mongo.subjects import Subjects
 from rowlock.storage.mongo.watching import Watching
 
@@ -41,7 +41,7 @@ INDEXES: tuple[Index, ...] = (Index(CALLS, "of_permit", (("permits.id", 1),)), *
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = 1
-"""The clock tells whole milliseconds: what ended at one may have lasted until the next."""
+"""The clock has whole milliseconds: what ended at one may have lasted until the next."""
 _DAY_SECONDS = 24 * 3600
 
 _PERMITS: Document = {"$ifNull": ["$permits", []]}
@@ -49,7 +49,7 @@ _SUMS: Document = {"$ifNull": ["$sums", []]}
 
 
 class Calling(Watching, Subjects):
-    """What keeps calls of another service within its limits, and those about one subject apart and in order."""
+    """Keeps outbound calls within their limits, and calls about one subject apart and in order."""
 
     async def take_call(self, permit_id: PermitId, limits: Sequence[CallLimit], hold_seconds: float) -> float:
         wanted, hold = checked_limits(limits), millis(checked_seconds(hold_seconds))
@@ -86,7 +86,7 @@ class Calling(Watching, Subjects):
 
 
 async def _take(scope: Scope, permit_id: PermitId, limits: list[CallLimit], hold: int) -> int:
-    """0, or the milliseconds to wait."""
+    """Take the call; returns 0, or the milliseconds to wait."""
     found = await _found(scope, [limit.key for limit in limits])
     there = [_permit(document, permit_id) for document in found.values()]
     if any(permit and not permit["running"] for permit in there):
@@ -103,12 +103,12 @@ async def _take(scope: Scope, permit_id: PermitId, limits: list[CallLimit], hold
             upsert=True,
             return_document=ReturnDocument.AFTER,
         )
-        assert document is not None  # it is made where it is not there
+        assert document is not None  # upsert creates a missing document
         permit = _permit(document, permit_id)
         if permit is not None and permit["running"]:
             continue
         before = {"_id": {"$in": [each.key for each in limits[:place]]}}
-        # What the same call, asked for again meanwhile, has taken since is its own.
+        # Only what this try has taken: a concurrent try of the same call keeps its permits.
         await scope[CALLS].update_many(before, {"$pull": {"permits": {"id": permit_id, "taker": taker}}})
         if permit is not None:
             raise ended(permit_id)
@@ -117,7 +117,7 @@ async def _take(scope: Scope, permit_id: PermitId, limits: list[CallLimit], hold
 
 
 def _taking(permit_id: PermitId, taker: str, limit: CallLimit, hold: int, clock: Clock) -> list[Document]:
-    """Forget what counts no more, and take the call if it is the same call or there is room for it."""
+    """Drop what no longer counts, and take the call if it has a permit already or there is room for it."""
     now, step = _now(clock), millis(limit.step_seconds)
     counted = millis(limit.seconds) + _TICK
     permit = {
@@ -158,10 +158,10 @@ def _taking(permit_id: PermitId, taker: str, limit: CallLimit, hold: int, clock:
 
 
 def _ending(permit_id: PermitId, clock: Clock) -> list[Document]:
-    """Let the call count for its seconds from now on: by itself, or in the sum of its step."""
+    """Let the call count for its seconds from now on: on its own, or in the sum of its step."""
     own: Document = {"$and": [{"$eq": ["$$each.id", {"$literal": permit_id}]}, "$$each.running"]}
     over = {"freeAt": {"$add": ["$at", "$$each.seconds"]}, "running": False}
-    # The sum of those that are free at the end of the same step; a call never counts too short.
+    # The sum of calls that expire at the end of the same step; no call counts for too short a time.
     until = {"$add": ["$at", "$ending.seconds"]}
     steps = {"$toLong": {"$ceil": {"$divide": [until, "$ending.step"]}}}
     same: Document = {"$eq": ["$$each.freeAt", "$ending.freeAt"]}
@@ -225,7 +225,7 @@ def _permit(document: Document, permit_id: PermitId) -> Document | None:
 
 
 def _counted(document: Document, now: int) -> Iterable[tuple[int, int]]:
-    """(free at, calls) of what counts; a call that has not ended is taken to end now: it cannot be free sooner."""
+    """Yield (free at, calls) of what counts; a running call is assumed to end now: it cannot be free sooner."""
     for permit in document.get("permits", ()):
         if permit["freeAt"] > now:
             yield min(permit["freeAt"], now + permit["seconds"]) if permit["running"] else permit["freeAt"], 1
@@ -235,7 +235,7 @@ def _counted(document: Document, now: int) -> Iterable[tuple[int, int]]:
 
 
 def _wait(document: Document, count: int, now: int) -> int:
-    """The milliseconds until a call of this key may begin."""
+    """Return the milliseconds until a call of this key may begin."""
     until: int = max(document.get("restsUntil", 0), now)
     calls = 0
     for free_at, more in sorted(_counted(document, now), reverse=True):
@@ -253,7 +253,7 @@ def _budget(key: str, document: Document, now: int) -> CallBudget:
 
 
 async def _prune(scope: Scope, now: int, limit: int) -> int:
-    """Remove up to so many calls, or sums of calls, that count no more, and what is left without any."""
+    """Remove up to `limit` calls and sums that no longer count, and documents without any; return how many."""
     over = {"freeAt": {"$lte": Int64(now)}}
     past = {"$or": [{"permits": {"$elemMatch": over}}, {"sums": {"$elemMatch": over}}]}
     removed = 0
@@ -278,7 +278,7 @@ def _over(document: Document, name: str, now: int) -> list[Document]:
 
 
 def _now(clock: Clock) -> Any:
-    """The time in a pipeline, in milliseconds."""
+    """Return the time in milliseconds, for a pipeline."""
     now = now_of(clock)
     return {"$toLong": now} if isinstance(now, str) else Int64(_millis_of(now))
 

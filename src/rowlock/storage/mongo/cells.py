@@ -1,11 +1,11 @@
-"""Between the cells of a frame and the values of a document, by the kind of a column and what its field takes."""
+"""Converts cells of a frame to values of a document and back, by the column's kind and the field's types."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from typing import Any
 from uuid import UUID
 
@@ -14,15 +14,16 @@ from bson.binary import Binary
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
+from rowlock.storage.exact import INEXACT, Form, kept_by_double
 from rowlock.storage.mongo.documents import json_fields
-from rowlock.storage.mongo.shape import NULL
+from rowlock.storage.mongo.table_schema import NULL
 from rowlock.storage.plain import plain
 from rowlock.storage.tables import Kind
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 TEXT_BYTES_MAX = 15 * 1024 * 1024
-"""A document has 16 MB at most."""
+"""A document has at most 16 MB."""
 
 _WANTED: dict[Kind, tuple[str, ...]] = {
     Kind.TEXT: ("string",),
@@ -48,7 +49,7 @@ class CellRefused(Exception):
 
 
 def keeper(kind: Kind, types: frozenset[str]) -> Callable[[Any], Any]:
-    """What makes of a cell of this kind, which is not None, a value that a field of these types takes."""
+    """Return the function that converts a cell of this kind, not None, to a value that these field types accept."""
     allowed = types - {NULL}
     if "number" in allowed:
         allowed |= {"long", "double", "decimal"}
@@ -70,7 +71,7 @@ def _kept(cell: Any, kind: Kind, chosen: str, texts: bool) -> Any:
         case "long" | "int":
             return _integer(int(cell), chosen)
         case "double":
-            return float(cell)
+            return _double(cell, kind)
         case "decimal":
             return _decimal(cell)
         case "date":
@@ -97,13 +98,19 @@ def _integer(number: int, chosen: str) -> int:
     return number if chosen == "int" else Int64(number)
 
 
+def _double(cell: Any, kind: Kind) -> float:
+    if kind is not Kind.FLOAT and not kept_by_double(cell):
+        raise CellRefused(INEXACT, f"a value would be rounded: its column is {Form.DOUBLE}")
+    return float(cell)
+
+
 def _decimal(cell: Any) -> Decimal128:
     if isinstance(cell, float) and not math.isfinite(cell):
         return Decimal128(str(cell))
     number = Decimal(str(cell))
     try:
         kept = Decimal128(number)
-    except (InvalidOperation, ValueError):
+    except (DecimalException, ValueError):
         raise CellRefused("too_precise", "a number has more than 34 digits") from None
     if kept.to_decimal() != number and number.is_finite():
         raise CellRefused("too_precise", "a number has more than 34 digits")
@@ -122,7 +129,7 @@ def _moment(cell: date | datetime, texts: bool) -> Any:
 
 
 def cell_of(value: Any, kind: Kind) -> Any:
-    """The cell that a value was made of, as a frame has it."""
+    """Return the cell, as in a frame, from which a value was made."""
     match value:
         case None:
             return None
@@ -145,14 +152,14 @@ def cell_of(value: Any, kind: Kind) -> Any:
 
 
 def told(value: Any, kind: Kind) -> Any:
-    """A value of a document as JSON can say it."""
+    """Return a document's value in a form that JSON can represent."""
     if isinstance(value, dict | list):
         return value
     return plain(cell_of(value, kind) if kind is not Kind.JSON else value)
 
 
 def given(value: Any, kind: Kind | None) -> tuple[Any, Kind]:
-    """A value of a scope as a cell, and its kind: that of its column where this is known."""
+    """Return a scope's value as a cell, with its kind; a text has the kind of its column, if this is known."""
     match value:
         case bool():
             own = Kind.BOOLEAN
@@ -180,7 +187,7 @@ def given(value: Any, kind: Kind | None) -> tuple[Any, Kind]:
 
 
 def _read(text: str, kind: Kind) -> Any:
-    """A text as the cell of a column of this kind, where it is one."""
+    """Return a text as a cell of this kind, or unchanged if it is none."""
     try:
         match kind:
             case Kind.DATE:
@@ -199,7 +206,7 @@ def _read(text: str, kind: Kind) -> Any:
 
 
 def same(value: Any) -> Any:
-    """What two values have in common that MongoDB takes for equal, and that Python can look up."""
+    """Return a hashable form that is the same for values that MongoDB considers equal."""
     match value:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""Jobs that changed lately, for those who watch: each is found once, as it is, in one state of the store."""
+"""Recently changed jobs, for the event stream: each is found once, as it is, in one snapshot of the store."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import datetime
 
 from rowlock.storage.access import Changes, JobChange
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import MILLISECOND, floor
 from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY, RUNNING
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import MILLISECOND, floor
 from rowlock.storage.mongo.progress import WITH_REPORT
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, Status
 
 INDEXES: tuple[Index, ...] = (
-    # Those that wait again: they are few. The others that wait have not changed since they were created.
+    # Jobs that wait again, which are few. Other waiting jobs have not changed since they were created.
     Index(JOBS, "again", (("queuedAt", 1), ("seq", 1)), where={"queuedAt": {"$exists": True}}),
 )
 
@@ -31,7 +31,7 @@ _SHOWN = dict.fromkeys(
 
 
 class Changing(Worked):
-    """What listeners are told of."""
+    """Lists recently changed jobs."""
 
     async def changes(self, since: datetime, limit: int) -> Changes:
         return await self._atomic(lambda scope: _changes(scope, since, max(limit, 0)))
@@ -40,10 +40,10 @@ class Changing(Worked):
 async def _changes(scope: Scope, since: datetime, limit: int) -> Changes:
     first = floor(since)
     if first < since:
-        first += MILLISECOND  # the first moment that MongoDB knows which is not before it
+        first += MILLISECOND  # rounded up to MongoDB's milliseconds
     now = await scope.now()
     jobs: dict[JobId, Document] = {}
-    # In the order of a job's life: without a transaction one that moves on meanwhile is met again, not missed.
+    # In the order of a job's states: without a transaction, a job that moves on meanwhile is found again, not missed.
     for where, order in _waiting(first):
         some = scope[JOBS].find(where, _SHOWN, session=scope.session)
         jobs |= {job["_id"]: job for job in await some.sort(order).limit(limit + 1).to_list()}
@@ -56,7 +56,7 @@ async def _changes(scope: Scope, since: datetime, limit: int) -> Changes:
 
 
 def _waiting(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
-    """Where a job that waits can be, and the order in which those there changed, as the index of each place has it."""
+    """Return the queries for waiting jobs that have changed since then, each with the order of its index."""
     lately = {"$gte": since}
     return [
         ({"createdAt": lately, "state": _WAITING, "queuedAt": None}, [("createdAt", 1), ("seq", 1)]),
@@ -65,7 +65,7 @@ def _waiting(since: datetime) -> list[tuple[Document, list[tuple[str, int]]]]:
 
 
 async def _running(scope: Scope, since: datetime, limit: int) -> list[Document]:
-    """Running jobs that were claimed or have reported since then."""
+    """Return running jobs that were claimed or have reported since then."""
     steps: list[Document] = [
         {"$match": {"owner": {"$gt": ""}, "state": RUNNING}},
         *WITH_REPORT,

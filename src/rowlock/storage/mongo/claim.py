@@ -1,7 +1,7 @@
-"""Claim: from ready to running, many at once and each by one owner.
+"""Claim: moves ready jobs to running, many at once, each for one owner.
 
-look ─▶ the first jobs in order ─▶ mark them all, each only while it is still as it was seen ─▶ ours
-          ▲                                      │ some were taken by others
+look ─▶ the first jobs in order ─▶ mark each one that is still as it was seen ─▶ claimed
+          ▲                                      │ others took some
           └──────────────────────────────────────┘ look again for the rest, a few times
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,18 +20,18 @@ from pymongo.read_concern import ReadConcern
 from rowlock.errors import StoreError
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
+from rowlock.storage.mongo.dates import now_of
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING, json_text
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.limits import Room, count_starts, rooms, turns
-from rowlock.storage.mongo.moments import now_of
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import Claimed, Glance, Status, WorkerId
+from rowlock.storage.records import Claimed, Peek, Status, WorkerId
 
 QUEUES = "rowlock_queues"
 
 INDEXES = (
     Index(QUEUES),
-    # The state is a key though it is always the same here: only so is what is counted known from the index alone.
+    # The state is a key though it is always the same here: otherwise the index alone could not answer counts.
     Index(
         JOBS,
         "ready",
@@ -48,16 +48,16 @@ INDEXES = (
 )
 
 PROMOTED_AT_MOST = 10_000
-"""How many due jobs one claim takes out of delayed."""
+"""How many due jobs one claim makes ready."""
 LOOKS_AT_MOST = 8
-"""How often one claim looks again, where others were faster."""
+"""How often one claim looks for jobs if others are faster."""
 STRETCHES_AT_MOST = 32.0
 SKIPPED_AT_MOST = 8_000
 BUSY_CONNECTIONS = 3
 KEYS_AT_MOST = 256
-"""How many limit keys with room one claim takes jobs of."""
+"""How many limit keys with free capacity one claim takes jobs from."""
 
-# What is seen is only where to look: the guarded write decides, and what others have just taken must not be seen.
+# A look only finds candidates: the conditional write decides, and jobs just taken by others must not be seen.
 _LATEST = ReadConcern("local")
 _KEYED = {"$gt": ""}
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -72,7 +72,7 @@ _FIELDS = dict.fromkeys(
 
 
 class Claiming(Worked):
-    """The verbs by which workers get jobs."""
+    """Claims jobs for workers."""
 
     _crowds: dict[str, Crowd]  # by queue
 
@@ -90,25 +90,25 @@ class Claiming(Worked):
             except StoreError:
                 if not mine:
                     raise
-                break  # what we have is ours all the same
+                break  # what is claimed already stays claimed
             mine += more
             if not again or 2 * len(mine) >= limit:
                 break
         return [_claimed(job) for job in sorted(mine, key=_place)]
 
-    async def glance(self, queues: Sequence[str]) -> list[Glance]:
+    async def peek(self, queues: Sequence[str]) -> list[Peek]:
         if not queues:
             return []
         now = now_of(self.clock)
-        asked = [{"$documents": [{"queue": {"$literal": queue}} for queue in queues]}, *_glance_of(now)]
+        asked = [{"$documents": [{"queue": {"$literal": queue}} for queue in queues]}, *_peek_of(now)]
 
         async def work(scope: Scope) -> list[Document]:
             return await (await scope.db.aggregate(asked)).to_list()
 
-        return [_glance(found) for found in await self._plain(work, BUSY_SECONDS)]
+        return [_peek(found) for found in await self._plain(work, BUSY_SECONDS)]
 
     async def _claim_once(self, queue: str, owner: WorkerId, limit: int) -> tuple[list[Document], bool]:
-        """Some of the first jobs of the queue, and whether to look again since others took the rest."""
+        """Claim some of the first jobs; return them, and whether to look again because others took the rest."""
         crowd = self._crowds.setdefault(queue, Crowd())
         skipped = crowd.skipped(limit)
         found = await self._plain(lambda scope: _look(scope, queue, limit, skipped), BUSY_SECONDS)
@@ -129,7 +129,7 @@ class Claiming(Worked):
         return mine, lost > 0
 
     async def _claim_keyed(self, queue: str, owner: WorkerId, limit: int, look: Look) -> tuple[list[Document], bool]:
-        """The same where some jobs have a limit key: those with a limit in one transaction, which holds their turns."""
+        """Like `_claim_once`, if jobs have limit keys: claims the limited ones in one transaction, with their turns."""
         chosen, found = await self._plain(lambda scope: _choose(scope, queue, limit, look), BUSY_SECONDS)
         limited = [job for job in chosen if _is_limited(job, found)]
         free = [job for job in chosen if not _is_limited(job, found)]
@@ -140,10 +140,10 @@ class Claiming(Worked):
 
 
 class Crowd:
-    """How many claim from one queue at the same moment, as far as one of them can tell by what it loses.
+    """Estimates how many workers claim from one queue at the same moment, from the jobs that a claim loses to others.
 
-    Those who all take the first jobs are in each other's way. So, while some are lost, each skips at random a few
-    stretches as long as its own claim: together they still take the first jobs. Whoever is alone takes the very first.
+    Claims that all take the first jobs conflict. So, while some are lost, each claim skips at random a few stretches as
+    long as itself: together they still take the first jobs. A claim without competition takes the very first.
     """
 
     def __init__(self) -> None:
@@ -162,16 +162,16 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a claim sees first."""
+    """What a claim reads first."""
 
-    now: datetime  # of use where anything was seen
+    now: datetime  # valid if anything was found
     paused: bool
-    due: bool  # some delayed job is
-    first: list[Document]  # of the jobs that are ready, in order
+    due: bool  # whether a delayed job is due
+    first: list[Document]  # the first ready jobs, in order
 
 
 async def _look(scope: Scope, queue: str, limit: int, skipped: int = 0) -> Look:
-    """All of it in one round trip, and nothing where there is nothing: most of the looks of an idle worker."""
+    """Read everything in one round trip; an empty queue, the usual case of an idle worker, returns no documents."""
     now = now_of(scope.clock)
     due = {"queue": queue, "state": DELAYED, "$expr": {"$lte": ["$availableAt", now]}}
     pipeline: list[Document] = [
@@ -199,9 +199,9 @@ def _first(queue: str, key: Any, limit: int, skipped: int = 0) -> list[Document]
 
 
 async def _promote(scope: Scope, queue: str, now: datetime) -> None:
-    """Make delayed jobs ready that are due.
+    """Make due jobs ready.
 
-    By priority, not by time: what a bounded promotion leaves behind must not be more urgent than what it takes.
+    By priority, not by time: a bounded promotion must not leave behind more urgent jobs than it takes.
     """
     due = {"queue": queue, "state": DELAYED, "availableAt": {"$lte": now}}
     found = scope[JOBS].find(due, {"_id": 1}).sort(list(_ORDER.items())).limit(PROMOTED_AT_MOST)
@@ -211,7 +211,7 @@ async def _promote(scope: Scope, queue: str, now: datetime) -> None:
 
 
 async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
-    """Take these jobs, each only if it is still as it was seen; those that are ours now."""
+    """Claim each of these jobs that is still as it was seen; return the claimed ones."""
     if not jobs:
         return []
     claim = uuid7()
@@ -245,22 +245,25 @@ async def _start(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: d
 
 
 def _still(ids: list[str], lease: int, attempts: int) -> Document:
-    """The guard: these jobs as they were seen."""
+    """Return the filter for these jobs as they were seen."""
     return {"_id": {"$in": ids}, "state": READY, "lease": lease, "attempts": attempts}
 
 
 async def _start_limited(scope: Scope, owner: WorkerId, jobs: Sequence[Document], now: datetime) -> list[Document]:
-    """The same in a transaction, with the limits of each key looked at again once we are alone with it."""
+    """Like `_start`, under the locks of the limit keys, with their limits checked again."""
     keys = {job["limitKey"] for job in jobs}
     async with turns(scope, keys):
         found = await rooms(scope, keys, now, len(jobs))
         mine = await _start(scope, owner, _fitting(jobs, found, len(jobs)), now)
-        await count_starts(scope, Counter(job["limitKey"] for job in mine), found, now)
+        started: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for job in mine:
+            started[job["limitKey"]].append((job["_id"], job["lease"] + 1))
+        await count_starts(scope, started, found, now)
         return mine
 
 
 async def _choose(scope: Scope, queue: str, limit: int, look: Look) -> tuple[list[Document], dict[str, Room]]:
-    """The first jobs in order that their limits let start: those at the head, or else the first of every key."""
+    """Return the first jobs that their limits allow: those at the head, or else the first of every key."""
     found = await rooms(scope, {job["limitKey"] for job in look.first if job["limitKey"]}, look.now, limit)
     chosen = _fitting(look.first, found, limit)
     if len(chosen) == len(look.first):
@@ -276,7 +279,7 @@ async def _choose(scope: Scope, queue: str, limit: int, look: Look) -> tuple[lis
 
 
 def _fitting(jobs: Iterable[Document], found: dict[str, Room], limit: int) -> list[Document]:
-    """The first of these, in order, that have room."""
+    """Return the first of these jobs whose keys have room, at most `limit`."""
     left = {key: room.jobs for key, room in found.items()}
     chosen = []
     for job in jobs:
@@ -291,7 +294,7 @@ def _fitting(jobs: Iterable[Document], found: dict[str, Room], limit: int) -> li
 
 
 def _grouped(keys: Sequence[str], found: dict[str, Room]) -> list[tuple[list[str], int]]:
-    """The keys by how much room they have, so that those alike are read together."""
+    """Group the keys by their room, so that equal ones are read together."""
     alike: dict[int, list[str]] = defaultdict(list)
     for key in keys:
         alike[found[key].jobs].append(key)
@@ -299,7 +302,7 @@ def _grouped(keys: Sequence[str], found: dict[str, Room]) -> list[tuple[list[str
 
 
 async def _heads(scope: Scope, queue: str) -> list[str]:
-    """The limit keys of jobs that are ready, the one whose first job is first, first: key by key, not job by job."""
+    """Return the limit keys of ready jobs, ordered by their first jobs; reads key by key, not job by job."""
     found = (
         await scope[JOBS]
         .with_options(read_concern=_LATEST)
@@ -316,7 +319,7 @@ async def _heads(scope: Scope, queue: str) -> list[str]:
 
 
 async def _of_keys(scope: Scope, queue: str, keys: list[str], room: int) -> list[Document]:
-    """The first `room` jobs of each of these keys."""
+    """Return the first `room` jobs of each of these keys."""
     first: list[Document] = [{"$match": {"$expr": {"$eq": ["$limitKey", "$$key"]}}}, *_first(queue, _KEYED, room)]
     found = await scope.db.with_options(read_concern=_LATEST).aggregate(
         [
@@ -353,8 +356,8 @@ def _claimed(job: Document) -> Claimed:
     )
 
 
-def _glance_of(now: Any) -> list[Document]:
-    """For each queue named: is it paused, is something ready, when is the next delayed job due?"""
+def _peek_of(now: Any) -> list[Document]:
+    """Return stages that tell for each queue: is it paused, is a job ready, when is the next delayed job due?"""
 
     def first(where: Document) -> list[Document]:
         match = {**where, "$expr": {"$eq": ["$queue", "$$queue"]}}
@@ -373,10 +376,10 @@ def _glance_of(now: Any) -> list[Document]:
     ]
 
 
-def _glance(found: Document) -> Glance:
+def _peek(found: Document) -> Peek:
     if found["paused"]:
-        return Glance(found["queue"], False, None)
+        return Peek(found["queue"], False, None)
     due_in = None
     if found["due"]:
         due_in = max(0.0, (found["due"][0]["availableAt"] - found["now"]).total_seconds())
-    return Glance(found["queue"], bool(found["ready"] or found["keyed"]) or due_in == 0.0, due_in)
+    return Peek(found["queue"], bool(found["ready"] or found["keyed"]) or due_in == 0.0, due_in)

@@ -1,13 +1,12 @@
-"""The client behind the MongoDB store: what every statement is done with, and how transactions are tried."""
+"""The client behind the MongoDB store: options of every statement, connections, and retries of transactions."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from bson.codec_options import CodecOptions
@@ -19,9 +18,11 @@ from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from rowlock.clock import Clock
-from rowlock.errors import SchemaMissing, SettingsError
-from rowlock.storage.mongo.moments import floor
-from rowlock.storage.mongo.words import TRANSIENT, is_duplicate, own_words, said, without_password
+from rowlock.errors import SchemaMissing, SettingsError, StoreUnavailable
+from rowlock.storage.mongo.dates import floor
+from rowlock.storage.mongo.errors import own_words, said, without_password
+from rowlock.storage.mongo.orphans import Orphans, VerbSessions
+from rowlock.storage.mongo.transaction_retries import Tries
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -32,34 +33,32 @@ Collection = AsyncCollection[Document]
 DATABASE = "rowlock"
 MIGRATIONS = "rowlock_migrations"
 POOL_CONNECTIONS = 4
-SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and is then waited for by asking again
+SELECT_SECONDS = 3.0  # to find a primary; an election may take longer, and callers then try again
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
-BUSY_SECONDS = 3.0  # for verbs that take milliseconds: after this the socket is half open, or worse
+BUSY_SECONDS = 3.0  # for verbs that take milliseconds: a slower answer means a half-open socket, or worse
 ROLL_BACK_SECONDS = 2.0
 REFUSAL_SECONDS = 0.05
-TRIES_AT_MOST = 40
-"""How often a transaction is tried that others get in the way of."""
-TRIES_OF_A_KEY = 5
-NAP_SECONDS = (0.002, 0.25)
-"""The first and the longest pause between two tries; the real one is up to this long, so that two do not keep step."""
+ORPHAN_SECONDS = 1.0  # of retries; after that, the blocking transaction may belong to a killed process
 
 OPTIONS: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 DURABLE = WriteConcern(w="majority", j=True)
 MAJORITY = ReadConcern("majority")
-SNAPSHOT = ReadConcern("snapshot")
-
-_UNKNOWN = "UnknownTransactionCommitResult"
-PATIENCE_SECONDS = 45.0  # shorter than a statement may take
+TRANSACTION: dict[str, Any] = {
+    "read_concern": ReadConcern("snapshot"),
+    "write_concern": DURABLE,
+    "read_preference": ReadPreference.PRIMARY,
+}
+"""Options of every transaction. An option that is missing here would be taken from the URL."""
 
 
 def database_of(url: str) -> str:
-    """The database that a URL names."""
+    """Return the database that a URL names (default: "rowlock")."""
     return unquote(urlsplit(url).path.lstrip("/")) or DATABASE
 
 
 class Scope:
-    """Where a piece of work happens: the database, the session of its transaction if it has one, and the time."""
+    """What a piece of work runs in: the database, the session of its transaction (None: no transaction), the clock."""
 
     __slots__ = ("clock", "db", "session")
 
@@ -72,7 +71,7 @@ class Scope:
         return self.db[collection]
 
     async def now(self) -> datetime:
-        """The time of the clock, or else the server's; that costs a round trip, which "$$NOW" does not."""
+        """Return the clock's time, or else the server's, which costs a round trip that "$$NOW" does not."""
         given = self.clock.now()
         if given is not None:
             return floor(given)
@@ -83,19 +82,30 @@ class Scope:
 Work = Callable[[Scope], Awaitable[T]]
 
 
-class Pool:
-    """A client and how many use it: one that is given up is closed when the last of them is done."""
+class Recorder(Protocol):
+    """Records which attempt's transaction a session is in."""
 
-    __slots__ = ("client", "given_up", "users")
+    async def begin(self, db: Database, session: Session) -> None:
+        """Called before the transaction has written anything."""
+
+    async def finish(self, db: Database, session: Session) -> bool:
+        """Called after its end; returns False if the session must not be used again."""
+
+
+class Pool:
+    """A client and the number of its users. A pool that was given up is closed when its last user is done."""
+
+    __slots__ = ("client", "given_up", "users", "verb_sessions")
 
     def __init__(self, client: AsyncMongoClient[Document]) -> None:
         self.client = client
+        self.verb_sessions = VerbSessions(client)
         self.users = 0
         self.given_up = False
 
 
 class Link:
-    """The client of one store object, made when needed, and made anew when its connections have gone dead."""
+    """The client of one store object: created on first use, and again after its connections have gone dead."""
 
     def __init__(self, url: str, clock: Clock, size: int = POOL_CONNECTIONS) -> None:
         self.dsn = url
@@ -108,27 +118,44 @@ class Link:
         self._replicated: bool | None = None
         self._migrated = False
         self._opening = asyncio.Lock()
+        self._closed = False
+        self._orphans = Orphans()
+        self._blocked = False  # a statement timed out
 
     async def open(self) -> None:
+        self._closed = False
+        await self._ask_what_it_is()
+
+    async def _ask_what_it_is(self) -> None:
         async with self._opening:
             if self._replicated is None:
-                async with self._in_time() as scope:
-                    self._replicated = is_replicated(await scope.db.client.admin.command("hello"))
+                async with self._in_time() as pool:
+                    self._replicated = is_replicated(await pool.client.admin.command("hello"))
 
     async def close(self) -> None:
+        self._closed = True
         pool, known = self._pool, self._replicated is not None
         self._pool = self._replicated = None
         self._migrated = False
         if pool is not None:
             if not known:
-                # The driver is still trying to connect, and leaves its socket open when stopped in the middle of that.
+                # The driver is still connecting, and leaves its socket open if it is stopped in the middle of that.
                 await asyncio.sleep(REFUSAL_SECONDS)
+            else:
+                with suppress(TimeoutError, PyMongoError):
+                    async with asyncio.timeout(ROLL_BACK_SECONDS):
+                        await pool.verb_sessions.close(database(pool.client, self.database))
             await pool.client.close()
         await asyncio.gather(*self._closing)
 
     @contextmanager
     def _used(self) -> Iterator[Pool]:
-        """The client that there is now, which stays open until the end of the block."""
+        """Yield the current pool, whose client stays open until the end of the block.
+
+        Raises StoreUnavailable after close(): nothing would close a client created then.
+        """
+        if self._closed:
+            raise StoreUnavailable(f"the connections to {self.url} are closed: open the store before using it")
         if self._pool is None:
             self._pool = Pool(self.new_client())
         pool = self._pool
@@ -143,18 +170,18 @@ class Link:
                 closing.add_done_callback(self._closing.discard)
 
     @asynccontextmanager
-    async def _in_time(self, seconds: float = STATEMENT_SECONDS) -> AsyncIterator[Scope]:
-        """Where statements are done that answer in time; if they do not, nobody gets those connections any more.
+    async def _in_time(self, seconds: float = STATEMENT_SECONDS) -> AsyncIterator[Pool]:
+        """Yield the pool for statements that must finish in time. After a timeout, no new statement uses this pool.
 
-        A connection that is half open takes what is sent and never answers, and the rest of its pool is no better. The
-        driver finds out later, by itself, and its own timeouts may swallow a cancellation on Python 3.11.
+        A half-open connection accepts what is sent and never answers, and the rest of its pool is no better. The driver
+        detects this only later, and its own timeouts may swallow a cancellation on Python 3.11.
         """
         with own_words(self.url), self._used() as pool:
             try:
                 async with asyncio.timeout(seconds):
-                    yield self.scope(pool.client)
+                    yield pool
             except TimeoutError:
-                pool.given_up = True
+                pool.given_up = self._blocked = True  # without a transaction, statements wait for whatever blocks them
                 if self._pool is pool:
                     self._pool = None
                 raise
@@ -175,78 +202,119 @@ class Link:
             raise SettingsError(f"DATABASE_URL {self.url} is not one that MongoDB takes: {told}") from None
 
     async def replicated(self) -> bool:
-        """Whether there is a replica set, so that there are transactions and change streams."""
+        """Whether the server has transactions and change streams, which need a replica set."""
         if self._replicated is None:
-            await self.open()
+            await self._ask_what_it_is()
         return bool(self._replicated)
 
     async def ready(self) -> bool:
-        """The same, once there is a schema: MongoDB itself makes collections without indexes of what is not there."""
+        """Like `replicated`; raises SchemaMissing without a schema: MongoDB would create bare collections."""
         if not self._migrated:
             await self.replicated()
-            async with self._in_time() as scope:
-                require_migrated(await scope[MIGRATIONS].find_one({}, {"_id": 1}), self.url)
+            async with self._in_time() as pool:
+                require_migrated(await self.scope(pool.client)[MIGRATIONS].find_one({}, {"_id": 1}), self.url)
             self._migrated = True
         return await self.replicated()
 
     async def bare(self, work: Work[T]) -> T:
-        """Do the work statement by statement, on a database that may have no schema."""
+        """Run the work without a transaction, on a database that may have no schema."""
         await self.replicated()
-        async with self._in_time() as scope:
-            return await work(scope)
+        async with self._in_time() as pool:
+            return await work(self.scope(pool.client))
 
     async def plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
-        """Do the work statement by statement."""
+        """Run the work without a transaction."""
         await self.ready()
-        async with self._in_time(seconds) as scope:
+        async with self._in_time(seconds) as pool:
+            scope = self.scope(pool.client)
+            if self._blocked:
+                self._blocked = await self._orphans.end(scope.db)
             return await work(scope)
 
     async def atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
-        """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly.
+        """Run the work in a transaction, retried on conflicts while time is left; plainly without a replica set.
 
         The work may run several times: it must change nothing but the store.
         """
         replicated = await self.ready()
-        async with self._in_time(seconds) as scope:
-            for attempt in range(TRIES_AT_MOST):
+        async with self._in_time(seconds) as pool:
+            tries, scope = Tries(seconds), self.scope(pool.client)
+            while True:
                 try:
-                    return await (self._in_transaction(scope, work) if replicated else work(scope))
+                    return await (self._in_transaction(pool, work, seconds) if replicated else work(scope))
                 except PyMongoError as error:
-                    if not worth_another_try(error, attempt):
+                    if not tries.again(error):
                         raise
-                await nap(attempt)
-        raise AssertionError("the last try raises")
+                if tries.seconds > ORPHAN_SECONDS:
+                    await self._orphans.end(scope.db)
+                await asyncio.sleep(tries.pause_seconds)
 
-    async def _in_transaction(self, scope: Scope, work: Work[T]) -> T:
-        async with _begun(scope.db.client) as session:
-            result = await work(self.scope(scope.db.client, session))
-            await commit(session)
+    async def _in_transaction(self, pool: Pool, work: Work[T], seconds: float) -> T:
+        db = database(pool.client, self.database)
+        async with pool.verb_sessions.session(db) as session, _begun_in(session):
+            result = await work(self.scope(pool.client, session))
+            await commit(session, seconds)
             return result
 
     def scope(self, client: AsyncMongoClient[Document], session: Session | None = None) -> Scope:
         return Scope(database(client, self.database), session, self._clock)
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
-        """A session in a transaction, which is rolled back at the end of the block unless it was committed."""
+    async def without_session(self) -> AsyncIterator[Scope]:
+        """Yield a scope outside of any transaction; its client stays open until the end of the block."""
         with self._used() as pool:
-            async with _begun(pool.client) as session:
+            yield self.scope(pool.client)
+
+    @asynccontextmanager
+    async def session(self, recorder: Recorder | None = None) -> AsyncIterator[Session]:
+        """Yield a session in a transaction, which is rolled back at the end of the block unless it was committed."""
+        with self._used() as pool:
+            if recorder is None:
+                async with _begun(pool.client) as session:
+                    yield session
+            else:
+                async with self._recorded(pool.client, recorder) as session:
+                    yield session
+
+    @asynccontextmanager
+    async def _recorded(self, client: AsyncMongoClient[Document], recorder: Recorder) -> AsyncIterator[Session]:
+        db = database(client, self.database)
+        session = client.start_session()  # reused only if the end of its transaction is known
+        with own_words(self.url):
+            async with asyncio.timeout(BUSY_SECONDS):
+                await recorder.begin(db, session)
+        try:
+            async with _begun_in(session):
                 yield session
+        finally:
+            await asyncio.shield(_finish(db, session, recorder))
 
 
 @asynccontextmanager
 async def _begun(client: AsyncMongoClient[Document]) -> AsyncIterator[Session]:
-    async with client.start_session() as session:
-        await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
-        try:
-            yield session
-        finally:
-            # Shielded: who is cancelled twice must not leave locks behind.
-            await asyncio.shield(_roll_back(session))
+    async with client.start_session() as session, _begun_in(session):
+        yield session
+
+
+@asynccontextmanager
+async def _begun_in(session: Session) -> AsyncIterator[None]:
+    await session.start_transaction(**TRANSACTION)
+    try:
+        yield
+    finally:
+        # Shielded: a second cancellation must not leave locks behind.
+        await asyncio.shield(_roll_back(session))
+
+
+async def _finish(db: Database, session: Session, recorder: Recorder) -> None:
+    with suppress(TimeoutError, PyMongoError):
+        async with asyncio.timeout(ROLL_BACK_SECONDS):
+            if await recorder.finish(db, session):
+                await session.end_session()
 
 
 async def _close(client: AsyncMongoClient[Document]) -> None:
-    """Close one whose connections may be dead, which it would tell the server goodbye by."""
+    """Close a client, with a time limit: closing sends to the server over connections that may be dead."""
     with suppress(TimeoutError, PyMongoError):
         async with asyncio.timeout(ROLL_BACK_SECONDS):
             await client.close()
@@ -258,12 +326,18 @@ def require_migrated(migration: Document | None, url: str) -> None:
 
 
 def is_replicated(hello: Document) -> bool:
-    """Whether this server has transactions: it is a member of a replica set, or the door to several."""
+    """Whether this server has transactions: it is a member of a replica set, or a mongos router."""
     return "setName" in hello or hello.get("msg") == "isdbgrid"
 
 
+NO_TRANSACTIONS = (
+    "this MongoDB server has no transactions, because it runs without a replica set: "
+    "start it with --replSet and run rs.initiate() once (one member is enough)"
+)
+
+
 def database(client: Any, name: str) -> Any:
-    """The database, with what every statement on it is done with; of an asynchronous client or a synchronous one."""
+    """Return the database with the options of every statement; the client may be asynchronous or synchronous."""
     return client.get_database(
         name,
         codec_options=OPTIONS,
@@ -273,61 +347,43 @@ def database(client: Any, name: str) -> Any:
     )
 
 
-async def commit(session: Session) -> None:
-    """Commit, and ask again while the answer is lost: to commit twice is to commit once."""
-    for attempt in range(TRIES_AT_MOST):
+async def commit(session: Session, seconds: float = STATEMENT_SECONDS) -> None:
+    """Commit, and commit again if the reply is lost: to commit twice is to commit once."""
+    tries = Tries(seconds)
+    while True:
         try:
             await session.commit_transaction()
             return
         except PyMongoError as error:
-            if attempt + 1 == TRIES_AT_MOST or not error.has_error_label(_UNKNOWN):
+            if not tries.commit_again(error):
                 raise
-        await nap(attempt)
+        await asyncio.sleep(tries.pause_seconds)
 
 
 async def _roll_back(session: Session) -> None:
-    """End a transaction that was not committed; the server ends by itself what it cannot be told about."""
+    """Abort an uncommitted transaction; if the server cannot be reached, it ends the transaction by itself."""
     if session.in_transaction:
         with suppress(TimeoutError):
             async with asyncio.timeout(ROLL_BACK_SECONDS):
                 await session.abort_transaction()
 
 
-async def patiently(scope: Scope, work: Work[T]) -> T:
-    """Do the work; where it is the first of its transaction and others are in its way, begin that anew after them."""
+async def patiently(scope: Scope, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
+    """Run the work. If it is the first of its transaction and conflicts, start the transaction again and retry."""
     session = scope.session
     first = is_new(scope)
-    clock = asyncio.get_running_loop()
-    begun = clock.time()
-    attempt = 0
+    tries = Tries(seconds)
     while True:
         try:
             return await work(scope)
         except PyMongoError as error:
-            late = clock.time() - begun > PATIENCE_SECONDS
-            if session is None or not first or late or not worth_another_try(error, min(attempt, TRIES_AT_MOST - 2)):
+            if session is None or not first or not tries.again(error):
                 raise
         await session.abort_transaction()
-        await nap(attempt)
-        await session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
-        attempt += 1
+        await asyncio.sleep(tries.pause_seconds)
+        await session.start_transaction(**TRANSACTION)
 
 
 def is_new(scope: Scope) -> bool:
-    """Whether nothing was done in the transaction yet."""
+    """Whether the transaction has run no statement yet; always true without a transaction."""
     return scope.session is None or scope.session.operation_time is None
-
-
-async def nap(attempt: int) -> None:
-    first, longest = NAP_SECONDS
-    await asyncio.sleep(random.uniform(0, min(longest, first * 2**attempt)))  # noqa: S311 - not a secret
-
-
-def worth_another_try(error: PyMongoError, attempt: int) -> bool:
-    """Whether a transaction that ended like this, after so many others, is to be tried again."""
-    if attempt + 1 >= TRIES_AT_MOST:
-        return False
-    if error.has_error_label(TRANSIENT):
-        return True
-    # A key that another transaction has just taken: the next try sees it. If not, the id itself is there already.
-    return attempt + 1 < TRIES_OF_A_KEY and is_duplicate(error)

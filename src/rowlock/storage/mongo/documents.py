@@ -1,9 +1,9 @@
-"""Between jobs and their documents: names as people know them, payloads that come back byte for byte.
+"""Converts jobs to documents and back: readable field names, payloads that come back byte for byte.
 
-`payload` and `result` are real sub-documents, for people's queries. Where MongoDB cannot hold the JSON as one (a key
-with a dot or a dollar sign, an integer beyond 64 bits, nesting beyond 90), the field is the JSON text itself. Where
-the sub-document does not say byte for byte what was given (spaces, 1e3, a key twice), the text stands beside it, in
-`payloadText` and `resultText`.
+`payload` and `result` are real sub-documents, so that people can query them. If MongoDB cannot hold the JSON as one (a
+key with a dot, a null character or a leading dollar sign, an integer beyond 64 bits, nesting beyond 90), the field is
+the JSON text itself. If the sub-document does not reproduce the JSON byte for byte (spaces, 1e3, a repeated key), the
+text is stored beside it, in `payloadText` and `resultText`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import orjson
 
 from rowlock.storage.mongo.connection import Document
-from rowlock.storage.mongo.moments import after, floor
+from rowlock.storage.mongo.dates import after, floor
 from rowlock.storage.records import JobRecord, NewJob, Status
 
 JOBS = "jobs"
 
 READY, DELAYED, RUNNING, FINISHED = "ready", "delayed", "running", "finished"
-"""The field `state`: `status` as the claim needs it."""
+"""Values of the field `state`: the `status` as the claim needs it."""
 
 BY_ID = "_id_"
-"""The index to name wherever ids are given with more: the planner may take one that holds thousands of others."""
+"""The hint for queries by id with more conditions: the planner may choose an index with thousands of other entries."""
 
 NESTING_MAX = 90
 _INT64 = range(-(2**63), 2**63)
@@ -32,7 +32,7 @@ _ODD = re.compile(r"[$.]|\\u00|\d{19}")
 
 
 def job_document(job: NewJob, seq: int, now: datetime) -> Document:
-    """A job as it is recorded first."""
+    """Return the document of a new job."""
     available_at = now
     if job.available_at is not None:
         available_at = max(floor(job.available_at), now)
@@ -69,7 +69,7 @@ def job_document(job: NewJob, seq: int, now: datetime) -> Document:
 
 
 def job_record(document: Document, seen_at: datetime | None = None) -> JobRecord:
-    """A whole document as a record; `seen_at` is when the worker that runs it was seen last."""
+    """Return a complete document as a record; `seen_at`: the last heartbeat of the worker that runs the job."""
     find = document.get
     running = document["state"] == RUNNING
     locked_at = updated_at = None
@@ -108,13 +108,13 @@ def job_record(document: Document, seen_at: datetime | None = None) -> JobRecord
 
 
 def json_fields(name: str, text: str) -> Document:
-    """The fields that hold a JSON text under this name."""
+    """Return the fields that store a JSON text under this name."""
     value, exact = _value(text)
     return {name: value} if exact else {name: value, f"{name}Text": text}
 
 
 def json_text(document: Document, name: str) -> str | None:
-    """The JSON text that `json_fields` has kept; None where there is none."""
+    """Return the JSON text that `json_fields` stored, or None if there is none."""
     text: str | None = document.get(f"{name}Text")
     if text is None and name in document:
         text = orjson.dumps(document[name]).decode()
@@ -122,17 +122,17 @@ def json_text(document: Document, name: str) -> str | None:
 
 
 def storable(text: str | None) -> str | None:
-    """The text with what UTF-8 cannot say replaced: an odd file name in an error must not lose the batch."""
+    """Replace what UTF-8 cannot encode: an odd file name in an error must not lose the batch."""
     return text if text is None or text.isascii() else text.encode(errors="replace").decode()
 
 
 def _value(text: str) -> tuple[Any, bool]:
-    """What MongoDB can hold of a JSON text, and whether the text can be made of that again."""
+    """Return what MongoDB can store of a JSON text, and whether that reproduces the text exactly."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text, False
-    # Most texts are plain, and need not be walked through.
+    # Most texts are plain: their values need not be checked one by one.
     odd = _ODD.search(text) is not None or text.count("[") + text.count("{") > NESTING_MAX
     if odd and not _holds(value, 0):
         return text, False

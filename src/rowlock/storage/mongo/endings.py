@@ -1,4 +1,4 @@
-"""Endings: what an attempt that ends finds, and what becomes of its job."""
+"""Reads the jobs whose attempts end, and builds their updates."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from pymongo import UpdateMany
 
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, now_of
 from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, RUNNING, json_fields
-from rowlock.storage.mongo.moments import after, now_of
 from rowlock.storage.records import JobId, Settlement, Status, WorkerId
 
 SEEN = dict.fromkeys(
     (
         "type", "queue", "companyId", "lease", "attempts", "maxAttempts", "deaths", "cancelRequested", "uniqueKey",
-        "releasesKey",
+        "releasesKey", "limitKey", "lockedAt",
     ),
     1,
 )  # fmt: skip
@@ -30,7 +30,7 @@ Ended = list[tuple[Document, Settlement]]
 async def look(
     scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]
 ) -> tuple[Ended, list[JobId], datetime | None]:
-    """The jobs whose lease these settlements hold, those whose lease is lost, and the time (None: all are lost)."""
+    """Return jobs whose lease is held with their settlements, jobs whose lease is lost, the time (None: all lost)."""
     now: datetime | None = None
     running: dict[JobId, Document] = {}
     async for job in await scope[JOBS].aggregate(
@@ -50,27 +50,28 @@ async def look(
         if seen is None or seen["lease"] != end.lease:
             lost.append(end.job_id)
         else:
-            ended.append((running.pop(end.job_id), end))  # said twice: the first ends the lease
+            ended.append((running.pop(end.job_id), end))  # settled twice: the first ends the lease
     return ended, lost, now
 
 
 def over(end: Settlement, status: Status, now: datetime) -> Document:
-    """The fields of a job that is over."""
+    """Return the fields of a finished job."""
     fields: Document = {
         "state": FINISHED,
         "status": status.value,
-        "startedAt": after(now, -end.seconds),
         "finishedAt": now,
     }
+    if end.seconds is not None:
+        fields["startedAt"] = after(now, -end.seconds)
     return fields if end.result is None else fields | json_fields("result", end.result)
 
 
 class Changes:
-    """What becomes of each job, those alike together: one update of a hundred jobs costs a third of a hundred."""
+    """Collects updates of jobs, equal ones together: one update of 100 jobs costs a third of 100 updates."""
 
     def __init__(self, owner: WorkerId, also: Document | None = None) -> None:
         self._owner = owner
-        self._also = also or {}  # must hold of each
+        self._also = also or {}  # an additional condition on each job
         self._alike: dict[Any, tuple[list[JobId], Document, Document]] = {}
 
     def add(self, job_id: JobId, lease: int, fields: Document, gone: Document) -> None:
@@ -80,7 +81,7 @@ class Changes:
         alike[0].append(job_id)
 
     def updates(self) -> list[UpdateMany]:
-        # The guard of every ending: this job, this lease, this owner.
+        # The condition of every settlement: this job, this lease, this owner.
         return [
             UpdateMany(
                 {"_id": {"$in": ids}, "state": RUNNING, "lease": lease, "owner": self._owner, **self._also},

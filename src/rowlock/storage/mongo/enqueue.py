@@ -1,44 +1,48 @@
-"""Enqueue: the number of each job first, then the unique keys, the jobs and the note of them, in one transaction.
+"""Enqueue: takes sequence numbers first, then writes unique keys, jobs and counter deltas in one transaction.
 
-One job without a key needs none: it is its own note.
+A single job without a unique key needs no transaction: it is its own counter delta.
 
-Written once for asynchronous and synchronous sessions: `_steps` yields what a pymongo call of either kind returns, and
-is sent what came of it.
+The same code serves asynchronous and synchronous sessions: `_steps` yields what a pymongo call of either kind returns,
+and receives the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import asyncio
+import time
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pymongo import ReplaceOne, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.errors import PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 from pymongo.synchronous.client_session import ClientSession
 
 from rowlock.clock import Clock
-from rowlock.errors import DuplicateJob
-from rowlock.garbage import no_garbage
+from rowlock.errors import NoTransactions
+from rowlock.gc_pause import no_garbage
+from rowlock.storage.duplicate import duplicate
 from rowlock.storage.mongo.connection import (
-    DURABLE,
     MIGRATIONS,
-    SNAPSHOT,
-    TRIES_AT_MOST,
+    NO_TRANSACTIONS,
+    STATEMENT_SECONDS,
+    TRANSACTION,
     Document,
     Scope,
     database,
     is_replicated,
     require_migrated,
-    worth_another_try,
 )
-from rowlock.storage.mongo.documents import DELAYED, JOBS, READY, job_document
+from rowlock.storage.mongo.counter_deltas import NEW, NOTES, Tally
+from rowlock.storage.mongo.dates import after, floor
+from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, job_document, json_text
+from rowlock.storage.mongo.errors import DUPLICATE, own_words
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after, floor
-from rowlock.storage.mongo.notes import NEW, NOTES, Tally
-from rowlock.storage.mongo.words import own_words
+from rowlock.storage.mongo.newest import NEWEST, newest_of, taken_over
+from rowlock.storage.mongo.transaction_retries import Tries
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
+from rowlock.storage.records import JobId, Newest, NewJob, OnConflict, Receipt, UniqueKey
 
 KEYS = "rowlock_keys"
 COUNTERS = "rowlock_counters"
@@ -51,12 +55,14 @@ INDEXES = (
 
 Steps = Generator[Any, Any, list[Receipt]]
 
-# What is numbered is durable only together with its job, which comes later in the same log: no need to wait for it.
+# A number is durable only together with its job, which comes later in the same log: no need to wait for it.
 _AT_ONCE = WriteConcern(w=1)
+
+_LATE_SECONDS = 60.0  # without a transaction, a job may be written this long after its key
 
 
 class Producing(Worked):
-    """The verbs of producers."""
+    """Enqueues jobs and frees their unique keys."""
 
     async def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Receipt]:
         if not jobs:
@@ -79,6 +85,13 @@ class Producing(Worked):
         with own_words(self.url):
             return _run_blocking(self._through(connection, jobs))
 
+    async def newest(self, ids: Sequence[JobId]) -> dict[JobId, Newest]:
+        found = await self._plain(lambda scope: newest_of(scope, ids))
+        return {id: Newest(one["newest"], json_text(one, "payload") or "{}") for id, one in found.items()}
+
+    async def free_keys(self, newest: Mapping[JobId, JobId]) -> list[JobId]:
+        return await self._atomic(lambda scope: _free(scope, newest))
+
     async def depth(self, queue: str, at_most: int) -> int:
         async def work(scope: Scope) -> int:
             found = 0
@@ -87,7 +100,7 @@ class Producing(Worked):
                 {"state": READY, "limitKey": {"$gt": ""}},
                 {"state": DELAYED},
             ):
-                if found < at_most:  # each has an index of its own
+                if found < at_most:  # each condition has its own index
                     found += await scope[JOBS].count_documents({"queue": queue, **where}, limit=at_most - found)
             return found
 
@@ -108,35 +121,53 @@ class Producing(Worked):
         return await self._atomic(work)
 
     def _through(self, session: Any, jobs: Sequence[NewJob]) -> Steps:
-        """Enqueue through a session of the caller's, in its transaction or, where it has none, in one of ours."""
+        """Enqueue through the caller's session: in its transaction, or in a new one if it has none."""
         db = database(session.client, self._database)
-        if not self._migrated:
+        if not self._checked:
             require_migrated((yield db[MIGRATIONS].find_one({}, {"_id": 1})), self.url)
-            self._migrated = True
+            if not is_replicated((yield session.client.admin.command("hello"))):
+                raise NoTransactions(f"enqueue(connection=...): {NO_TRANSACTIONS}, or enqueue without connection=")
+            self._checked = True
         if session.in_transaction:
             return (yield from _steps(db, session, jobs, self.clock))
-        if not is_replicated((yield session.client.admin.command("hello"))):
-            raise TypeError("this server has no transactions: leave the connection out to enqueue there")
         return (yield from _in_own_transaction(db, session, jobs, self.clock))
 
     _database: str
-    _migrated: bool = False
+    _checked: bool = False  # whether a schema and transactions were found
 
 
 async def add(scope: Scope, jobs: Sequence[NewJob]) -> list[Receipt]:
-    """Enqueue in this scope: raises DuplicateJob for the first that may not share its key, having changed nothing."""
+    """Enqueue in this scope; raises DuplicateJob for the first job that may not share its key, having added nothing."""
     return await _run(_steps(scope.db, scope.session, jobs, scope.clock)) if jobs else []
 
 
+async def _free(scope: Scope, newest: Mapping[JobId, JobId]) -> list[JobId]:
+    """Delete the keys of these jobs, unless their `newest` is later than the given one; return the jobs that keep them.
+
+    In a transaction the write fails at once while an enqueue is open, and the pause before the next try needs no
+    connection. Outside of one it would wait for the enqueue on a connection that claims and settlements need.
+    """
+    holders = {"_id": {"$in": list(newest)}, "releasesKey": True}
+    kept = []
+    for job in await scope[JOBS].find(holders, {"uniqueKey": 1}, hint=BY_ID, session=scope.session).to_list():
+        ours = {"_id": job["uniqueKey"], "jobId": job["_id"]}
+        gone = await scope[KEYS].delete_one(
+            ours | {"newest": {"$not": {"$gt": newest[job["_id"]]}}}, session=scope.session
+        )
+        if not gone.deleted_count and await scope[KEYS].find_one(ours, {"_id": 1}, session=scope.session) is not None:
+            kept.append(job["_id"])
+    return kept
+
+
 async def _take_back(scope: Scope, jobs: Sequence[NewJob]) -> None:
-    """Without transactions: remove what was recorded of a batch that could not be recorded whole."""
+    """Without transactions: delete the part of a failed batch that was written."""
     ours = [job.id for job in jobs]
     await scope[JOBS].delete_many({"_id": {"$in": ours}, "state": {"$in": [READY, DELAYED]}, "lease": 0})
     await scope[KEYS].delete_many({"jobId": {"$in": ours}})
 
 
 def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps:
-    # Not in the transaction: all who enqueue at the same time would have to wait for each other's end.
+    # Not in the transaction: concurrent enqueues would have to wait for each other's commit.
     counted = (
         yield db[COUNTERS]
         .with_options(write_concern=_AT_ONCE)
@@ -149,11 +180,26 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
     )
     given = clock.now()
     now: datetime = counted["at"] if given is None else floor(given)
-    existing: dict[int, str] = {}
+    existing: dict[int, Receipt] = {}
+    active: set[JobId] = set()  # jobs that hold a key while they are active
     wanted = [job.unique.key for job in jobs if job.unique is not None]
     if wanted:
         held = yield db[KEYS].find({"_id": {"$in": wanted}}, session=session).to_list()
-        existing, taken = _take_keys(jobs, {key["_id"]: key for key in held}, now)
+        holders, taken = _take_keys(jobs, {key["_id"]: key for key in held}, now, together=session is not None)
+        if holders:
+            named = {"_id": {"$in": list(set(holders.values()))}}
+            found = yield db[JOBS].find(named, {"releasesKey": 1}, session=session).to_list()
+            active |= {job.id for job in jobs if job.unique is not None and job.unique.while_active}
+            active |= {one["_id"] for one in found if one.get("releasesKey")}
+            there = {job.id for job in jobs} | {one["_id"] for one in found}
+            # Without a transaction a key is written before its job, which may be missing for that reason.
+            since = after(now, -_LATE_SECONDS)
+            there |= {key["jobId"] for key in held if "at" in key and key["at"] > since}
+            for place, holder in holders.items():
+                existing[place] = Receipt(holder, False, holder not in there)
+                unique = jobs[place].unique
+                if unique is not None and unique.on_conflict is OnConflict.REJECT:
+                    raise duplicate(jobs[place], existing[place])
         if taken:
             yield db[KEYS].bulk_write(taken, session=session)
     first = counted["last"] - len(jobs) + 1
@@ -168,14 +214,31 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
             change.rings = True
         yield db[JOBS].insert_many(created, session=session)
         yield db[NOTES].insert_many(tally.notes(now), session=session)
+    for place, receipt in existing.items():
+        unique = jobs[place].unique
+        if unique is not None and unique.newest_wins and receipt.job_id in active:
+            yield from _take_over(db, session, jobs[place], unique, receipt.job_id)
     with no_garbage():
-        return [Receipt(existing.get(place, job.id), place not in existing) for place, job in enumerate(jobs)]
+        return [existing.get(place) or Receipt(job.id, True) for place, job in enumerate(jobs)]
+
+
+def _take_over(db: Any, session: Any, job: NewJob, unique: UniqueKey, holder: JobId) -> Generator[Any, Any, None]:
+    """Give the payload of a job, and its place in the order, to the older job that holds its key."""
+    if job.id < holder:
+        return
+    yield db[NEWEST].update_one(*taken_over(holder, job), upsert=True, session=session)
+    # The key last: without a transaction, a settlement may free it before this write; then this is retried.
+    kept = yield db[KEYS].update_one(
+        {"_id": unique.key, "jobId": holder}, {"$max": {"newest": job.id}}, session=session
+    )
+    if not kept.matched_count:
+        raise DuplicateKeyError("the job that holds the key has just freed it", DUPLICATE)
 
 
 def _take_keys(
-    jobs: Sequence[NewJob], held: dict[str, Document], now: datetime
+    jobs: Sequence[NewJob], held: dict[str, Document], now: datetime, *, together: bool
 ) -> tuple[dict[int, str], list[ReplaceOne[Document]]]:
-    """By place, who holds the keys that are taken; and how to take the others."""
+    """Return the holders of taken keys by place, and writes that take the rest, `together` with the jobs or before."""
     existing: dict[int, str] = {}
     taken = []
     for place, job in enumerate(jobs):
@@ -184,16 +247,11 @@ def _take_keys(
             continue
         key = held.get(unique.key)
         if key is not None and key["jobId"] != job.id and not ("expiresAt" in key and key["expiresAt"] <= now):
-            if unique.on_conflict is OnConflict.REJECT:
-                raise DuplicateJob(
-                    f"job {key['jobId']} holds the unique key {unique.key!r}: wait for it, or enqueue with another key",
-                    existing_job_id=key["jobId"],
-                )
             existing[place] = key["jobId"]
             continue
-        # Where another has taken it meanwhile, there is nothing to replace, and the key is there already: an error.
+        # If another caller has taken it meanwhile, nothing matches, and the upsert fails with a duplicate key.
         before = {"_id": unique.key, "jobId": job.id if key is None else key["jobId"]}
-        held[unique.key] = _key(job, unique, now)
+        held[unique.key] = _key(job, unique, now) if together else _key(job, unique, now) | {"at": now}
         taken.append(ReplaceOne(before, held[unique.key], upsert=True))
     return existing, taken
 
@@ -206,8 +264,9 @@ def _key(job: NewJob, unique: UniqueKey, now: datetime) -> Document:
 
 
 def _in_own_transaction(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps:
-    for attempt in range(TRIES_AT_MOST):
-        yield session.start_transaction(read_concern=SNAPSHOT, write_concern=DURABLE)
+    tries = Tries(STATEMENT_SECONDS)
+    while True:
+        yield session.start_transaction(**TRANSACTION)
         try:
             receipts = yield from _steps(db, session, jobs, clock)
             yield session.commit_transaction()
@@ -215,13 +274,14 @@ def _in_own_transaction(db: Any, session: Any, jobs: Sequence[NewJob], clock: Cl
         except PyMongoError as error:
             if session.in_transaction:
                 yield session.abort_transaction()
-            if not worth_another_try(error, attempt):
+            if not tries.again(error):
                 raise
         except BaseException:
             if session.in_transaction:
                 yield session.abort_transaction()
             raise
-    raise AssertionError("the last try raises")
+        sleep = time.sleep if isinstance(session, ClientSession) else asyncio.sleep
+        yield sleep(tries.pause_seconds)
 
 
 async def _run(steps: Steps) -> list[Receipt]:
@@ -239,7 +299,7 @@ async def _run(steps: Steps) -> list[Receipt]:
 
 
 def _run_blocking(steps: Steps) -> list[Receipt]:
-    # A synchronous call raises inside the generator, where it is made; what it returns is sent back.
+    # A synchronous call runs, and raises, inside the generator; its result is sent back.
     try:
         result = next(steps)
         while True:

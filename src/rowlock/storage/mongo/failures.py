@@ -1,15 +1,19 @@
-"""The record of failed attempts: one document each, written with the settlement that it belongs to."""
+"""Failure records: one document for each failed attempt, written with the attempt's settlement."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from pymongo import UpdateOne
+
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, floor
 from rowlock.storage.mongo.documents import BY_ID, storable
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import Failed, JobId, Settlement, WorkerId
 from rowlock.storage.reliability import (
@@ -21,7 +25,7 @@ from rowlock.storage.reliability import (
     failure_page,
 )
 
-FAILURES = "rowlock_failures"
+FAILURES = "job_failures"
 DAY_SECONDS = 24 * 3600
 
 _IN_TIME = (("firstFailedAt", -1), ("_id", -1))
@@ -37,7 +41,7 @@ INDEXES: tuple[Index, ...] = (
 
 
 class Failures(Worked):
-    """What operators ask about attempts that failed."""
+    """Lists, adds and prunes failure records."""
 
     async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
         asked = _asked(where)
@@ -58,10 +62,22 @@ class Failures(Worked):
         found = await self._plain(lambda scope: scope[FAILURES].find_one({"_id": failure_id.lower()}))
         return None if found is None else _record(found)
 
-    async def prune_failures(self, days: float, limit: int) -> int:
+    async def add_failure(self, failure: FailureRecord) -> None:
+        new = {"$setOnInsert": _document(failure)}
+        await self._plain(lambda scope: scope[FAILURES].update_one({"_id": failure.id}, new, upsert=True))
+
+    async def prune_failures(self, days: float, limit: int, *, count: int | None = None) -> int:
         async def prune(scope: Scope) -> int:
             old = {"firstFailedAt": {"$lt": after(await scope.now(), -days * DAY_SECONDS)}}
-            return await remove_first(scope, FAILURES, old, "firstFailedAt", limit)
+            removed = await remove_first(scope, FAILURES, old, "firstFailedAt", limit)
+            if count is None or removed >= limit:
+                return removed
+            newest = scope[FAILURES].find({}, {"firstFailedAt": 1}).sort([("firstFailedAt", -1), ("_id", -1)])
+            async for first in newest.skip(count).limit(1):
+                then = first["firstFailedAt"]
+                beyond = [{"firstFailedAt": {"$lt": then}}, {"firstFailedAt": then, "_id": {"$lte": first["_id"]}}]
+                removed += await remove_first(scope, FAILURES, {"$or": beyond}, "firstFailedAt", limit - removed)
+            return removed
 
         return await self._plain(prune)
 
@@ -69,7 +85,7 @@ class Failures(Worked):
 def failure_document(
     failure: Failed, job: Document, end: Settlement, owner: WorkerId, attempt: int, final: bool, now: datetime
 ) -> Document:
-    """What is kept of an attempt of this job that failed."""
+    """Return the failure record of a failed attempt."""
     document: Document = {
         "_id": failure.id,
         "jobId": job["_id"],
@@ -81,28 +97,67 @@ def failure_document(
         "isFinalAttempt": final,
         "failedReason": storable(end.error) or "",
         "firstFailedAt": now,
-        "startedAt": after(now, -end.seconds),
+        "startedAt": None if end.seconds is None else after(now, -end.seconds),
         "owner": owner,
+        "occurrences": 1,
     }
     if "companyId" in job:
         document["companyId"] = job["companyId"]
     if failure.stack is not None:
         document["stackTrace"] = storable(failure.stack)
     if final:
-        document["unsaid"] = True  # until a message names it
+        document["unsaid"] = True  # until a notification names it
     return document
 
 
+def _document(failure: FailureRecord) -> Document:
+    document: Document = {
+        "jobId": failure.job_id,
+        "jobName": failure.job_name,
+        "queueName": failure.queue_name,
+        "companyId": failure.company_id,
+        "payload": failure.payload,
+        "attempts": failure.attempts,
+        "maxAttempts": failure.max_attempts,
+        "isFinalAttempt": failure.is_final_attempt,
+        "failedReason": storable(failure.failed_reason),
+        "stackTrace": storable(failure.stack_trace),
+        "firstFailedAt": floor(failure.first_failed_at),
+        "startedAt": failure.started_at and floor(failure.started_at),
+        "owner": failure.owner,
+        "occurrences": 1,
+        "unsaid": failure.is_final_attempt or None,
+    }
+    unset = {"companyId", "stackTrace", "unsaid"}
+    return {name: value for name, value in document.items() if value is not None or name not in unset}
+
+
+async def record_failures(scope: Scope, failures: Sequence[tuple[Failed, Document]]) -> None:
+    """Record these failures; `counted` ones (a storm) increment the record with their id, which the first creates."""
+    own = [document for failure, document in failures if not failure.counted]
+    if own:
+        await scope[FAILURES].insert_many(own, session=scope.session)
+    counted: dict[FailureId, UpdateOne] = {}
+    counts = Counter(failure.id for failure, _ in failures if failure.counted)
+    for failure, document in failures:
+        if failure.counted and failure.id not in counted:
+            change = {"$inc": {"occurrences": counts[failure.id]}, "$set": {"lastFailedAt": document["firstFailedAt"]}}
+            new = {name: value for name, value in document.items() if name not in ("_id", "occurrences")}
+            counted[failure.id] = UpdateOne({"_id": failure.id}, change | {"$setOnInsert": new}, upsert=True)
+    if counted:
+        await scope[FAILURES].bulk_write([*counted.values()], ordered=False, session=scope.session)
+
+
 async def resolve_failures(scope: Scope, job_ids: list[JobId], now: datetime) -> None:
-    """Note that an operator had these jobs retried."""
+    """Mark the failures of these jobs as resolved by an operator's retry."""
     open_ones = {"jobId": {"$in": job_ids}, "resolvedAt": None}
     await scope[FAILURES].update_many(open_ones, {"$set": {"resolvedAt": now}}, session=scope.session)
 
 
 async def remove_first(scope: Scope, collection: str, where: Document, by: str, limit: int) -> int:
-    """Remove up to `limit` documents that match, the first by this field first, and count those that this call has.
+    """Remove up to `limit` matching documents, in the order of the field `by`; return how many this call has removed.
 
-    What matches no more when its turn comes stays: no transaction is needed.
+    A document that no longer matches at its removal stays: no transaction is needed.
     """
     if limit <= 0:
         return 0
@@ -146,4 +201,6 @@ def _record(document: Document) -> FailureRecord:
         resolved_at=document.get("resolvedAt"),
         started_at=document["startedAt"],
         owner=document["owner"],
+        occurrences=document["occurrences"],
+        last_failed_at=document["lastFailedAt"] if document["occurrences"] > 1 else None,
     )

@@ -1,10 +1,10 @@
-"""Finish: attempts that succeeded, by the hundred and without a transaction, which costs three times as much.
+"""Settles succeeded attempts by the hundred, without a transaction, which would cost three times as much.
 
-    note that is pending, with its jobs ─▶ each job, under its guard, with the note's id ─▶ the note, with its numbers
+    pending delta, with its jobs ─▶ each job, if its lease is held, with the delta's id ─▶ the delta, with its numbers
 
-The guard says all that has to be known of a job, so none is looked at before: in a large collection that takes a third.
-A job that is over is counted when its note is. Where the one who settles does not get that far, the note stays pending;
-what it is about is known from the jobs that bear its id, and `resolve` writes it down.
+The update's filter checks all that matters about a job, so no job is read first; in a large collection, reading takes a
+third of the time. A finished job is counted when its delta is. If the settling process does not get that far, the delta
+stays pending; the jobs with its id show what it covers, and `resolve` writes its numbers.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pymongo import ReplaceOne, WriteConcern
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.counter_deltas import NOTES
+from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.documents import BY_ID, JOBS, storable
 from rowlock.storage.mongo.endings import RUNNING_ONLY, Changes, over
-from rowlock.storage.mongo.moments import after
-from rowlock.storage.mongo.notes import NOTES
 from rowlock.storage.records import JobId, Outcome, Settlement, Status, WorkerId
 
 Kind = tuple[str, str]  # queue, type
 
 STALE_SECONDS = 60.0
-"""After this whoever settles has gone."""
+"""After this many seconds the writer of a pending delta counts as gone."""
 RESOLVED_AT_MOST = 100
 
-# Before the jobs in the log of the server, so there when they are; and once more after them, where it may be lost.
+# Pending deltas precede the jobs in the server's log, so they exist if the jobs do; lost numbers are resolved later.
 _AT_ONCE = WriteConcern(w=1)
 _FREES_NO_KEY = {"releasesKey": {"$exists": False}}
 
 
 def is_plain(end: Settlement) -> bool:
-    """Whether nothing but the job itself, and the counts, is to change."""
+    """Whether the settlement changes only the job itself and the counters."""
     return end.outcome == Outcome.SUCCEEDED and end.failure is None
 
 
 async def finish(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """End these attempts, but for those that were lost, or that free a key: these are returned, for a transaction."""
+    """Settle these attempts; return those that need a transaction, because their lease is lost or they free a key."""
     if len({end.job_id for end in settlements}) < len(settlements):
-        return list(settlements)  # one of them was said twice
+        return list(settlements)  # a job is settled twice
     now = await scope.now()
     kinds: dict[Kind, list[Settlement]] = defaultdict(list)
     for end in settlements:
@@ -66,14 +66,14 @@ async def finish(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement
             done = {job["_id"] for job in await _noted(scope, notes[kind], [end.job_id for end in ends])}
             left += [end for end in ends if end.job_id not in done]
             ends = [end for end in ends if end.job_id in done]
-        note = _note(notes[kind], kind, now, len(ends), sum(end.seconds for end in ends))
+        note = _note(notes[kind], kind, now, len(ends), sum(end.seconds or 0.0 for end in ends))
         counted.append(ReplaceOne({"_id": note["_id"], "pending": {"$exists": True}}, note))
     await written.bulk_write(counted)
     return left
 
 
 async def under_way(scope: Scope) -> Counter[Kind]:
-    """How many jobs are over whose note is still pending."""
+    """Return the number of finished jobs whose delta is still pending, by queue and type."""
     done: Counter[Kind] = Counter()
     async for note in scope[NOTES].find({"pending": {"$exists": True}}, session=scope.session):
         done[note["queue"], note["type"]] += len(await _noted(scope, note["_id"], note["pending"]))
@@ -81,7 +81,7 @@ async def under_way(scope: Scope) -> Counter[Kind]:
 
 
 async def resolve(scope: Scope, now: datetime) -> None:
-    """Count the jobs of notes whose writer has gone before it could."""
+    """Count the jobs of pending deltas whose writer is gone."""
     stale = {"pending": {"$exists": True}, "at": {"$lt": after(now, -STALE_SECONDS)}}
     for note in await scope[NOTES].find(stale).limit(RESOLVED_AT_MOST).to_list():
         done = await _noted(scope, note["_id"], note["pending"])
@@ -91,7 +91,7 @@ async def resolve(scope: Scope, now: datetime) -> None:
 
 
 async def _noted(scope: Scope, note: ObjectId, ids: list[JobId]) -> list[Document]:
-    """Those of these jobs that the writer of the note has finished."""
+    """Return those of these jobs that the writer of the delta has finished."""
     where = {"_id": {"$in": ids}, "note": note}
     fields = {"startedAt": 1, "finishedAt": 1}
     return await scope[JOBS].find(where, fields, session=scope.session, hint=BY_ID).to_list()

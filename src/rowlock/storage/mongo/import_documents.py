@@ -1,4 +1,4 @@
-"""Between the records of imports and their documents: totals are sums over the chunks that are done."""
+"""Converts import records to documents and back; totals are sums over finished chunks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _SUMMED = (*_COUNTS, "errorCount")
 
 
 def once_key(new: NewImport) -> Document:
-    """What two imports of the same file have in common."""
+    """Return the key that two imports of the same file share."""
     return {"sha256": new.sha256, "type": new.type, "companyId": new.company_id or ""}
 
 
 def import_document(new: NewImport, job_id: JobId, now: datetime) -> Document:
-    """An import as it is recorded first; what it does not have is not there."""
+    """Return the document of a new import, without fields that have no value."""
     document = {
         "_id": new.id.lower(),
         "type": new.type,
@@ -84,7 +84,7 @@ def import_document(new: NewImport, job_id: JobId, now: datetime) -> Document:
 
 
 async def records(scope: Scope, ids: Sequence[ImportId]) -> list[ImportRecord]:
-    """The imports with these ids, in their order, as what was committed makes them."""
+    """Return the imports with these ids, in this order, as they were committed."""
     if not ids:
         return []
     found = {one["_id"]: one async for one in scope[IMPORTS].find({"_id": {"$in": list(ids)}})}
@@ -93,7 +93,7 @@ async def records(scope: Scope, ids: Sequence[ImportId]) -> list[ImportRecord]:
 
 
 async def standing(scope: Scope, import_id: ImportId, own: Mapping[int, Document]) -> Document:
-    """The sums over the chunks that are done: those that were committed, and by index those of this transaction."""
+    """Return the sums over finished chunks: the committed ones, and `own`, those of this transaction by index."""
     sums = await _sums(scope, {"importId": import_id, "index": {"$nin": list(own)}})
     total: Document = sums.get(import_id, {"completed": 0, "finishedAt": None, **dict.fromkeys(_SUMMED, 0)})
     for index, chunk in own.items():
@@ -120,7 +120,7 @@ async def _sums(scope: Scope, where: Document) -> dict[ImportId, Document]:
 def import_record(document: Document, sums: Document) -> ImportRecord:
     find = document.get
     status, total, completed = ImportStatus(document["status"]), find("totalChunks"), sums.get("completed", 0)
-    ended = sums.get("finishedAt")  # of the last chunk: a message from before that is out of date
+    ended = sums.get("finishedAt")  # of the last chunk: an older message is out of date
     stale = status is ImportStatus.RUNNING and ended is not None and ended >= find("messageAt", ended)
     return ImportRecord(
         id=document["_id"],
@@ -153,7 +153,7 @@ def import_record(document: Document, sums: Document) -> ImportRecord:
 
 
 def _progress(document: Document, completed: int) -> int:
-    """Chunks that are done stay done, so this never goes backwards."""
+    """Return the progress in percent. Finished chunks stay finished, so it never goes backwards."""
     total = document.get("totalChunks")
     if document["status"] == ImportStatus.SUCCEEDED:
         return 100
@@ -173,7 +173,7 @@ def waiting_chunk(import_id: ImportId, index: int, job_id: JobId, rows: int) -> 
 
 
 def chunk_fields(result: ChunkResult, now: datetime) -> Document:
-    """What is said of a chunk that is done."""
+    """Return the fields of a finished chunk."""
     said = chunk_columns(result)
     groups = orjson.loads(said["error_groups"])
     return {
@@ -201,7 +201,7 @@ def chunk_record(document: Document) -> ChunkRecord:
 
 
 def error_documents(import_id: ImportId, chunk: int, result: ChunkResult) -> list[Document]:
-    """The rows of a chunk that had errors."""
+    """Return a document for each row of a chunk that has errors."""
     return [
         {
             "importId": import_id,
@@ -218,6 +218,6 @@ _ERROR = ("column", "code", "reason", "value")
 
 
 def error_row(document: Document) -> tuple[int, bytes, bytes]:
-    """(row, errors, cells), as `error_page` takes them."""
+    """Return (row, errors, cells), as `error_page` takes them."""
     errors: list[list[Any]] = [[error[name] for name in _ERROR] for error in document["errors"]]
     return document["row"], orjson.dumps(errors), orjson.dumps(document["cells"])

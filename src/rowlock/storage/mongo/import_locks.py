@@ -1,24 +1,25 @@
-"""One at a time decides what becomes of an import; whoever comes second waits, as for a row that is locked in SQL.
+"""A lock for each import: one caller at a time decides about it, and a second one waits, as for a row lock in SQL.
 
-In a transaction of MongoDB nobody waits: what another has written since it began is a conflict, and all is to be done
-again, which is too much for a chunk whose rows are loaded. So there is a lock beside the transaction:
+MongoDB's transactions do not wait: if another has written since a transaction began, that is a conflict, and all of it
+must be repeated, which is too much for a chunk whose rows are loaded. So the lock is beside the transaction:
 
-    lock      a document with the import's id, a token and an end; whoever wants it waits while it is there
+    lock      a document with the import's id, a token and an expiry; others wait while it exists
     hold      a document with the token, written inside the transaction that has the lock
-    read      what the import and its chunks are, outside of the transaction: all that was committed before the lock
+    read      the import and its chunks, outside of the transaction: all that was committed before the lock
     release   the lock's document is removed after the transaction has ended, either way
 
-A lock whose end has passed may be taken over. Who does so writes the hold of the one before: if that one's transaction
-still runs, the server makes this wait for it; if it has not come that far, it cannot any more.
+An expired lock may be taken over. The new holder writes the hold of the previous one: if the previous transaction still
+runs, the server makes this write wait for it; if it has not written its hold yet, it no longer can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from pymongo import ReturnDocument, WriteConcern
 from pymongo.errors import DuplicateKeyError, PyMongoError
@@ -41,21 +42,21 @@ LEASE_MS = 10_000
 WAIT_SECONDS = 45.0  # shorter than a statement may take
 _NAP_SECONDS = (0.002, 0.05)
 
-# A lock that is lost with its server is lost together with the transaction of its holder.
+# If a server fails and loses a lock, it loses the transaction of the lock's holder too.
 _AT_ONCE = WriteConcern(w=1)
 
 
-async def lock(db: Database, import_id: ImportId) -> str:
-    """The token of the lock on an import, which is ours from here on."""
+async def lock(db: Database, import_id: ImportId, session: Any = None) -> str:
+    """Take the lock on an import, and return its token; `session` is the id of the holder's session."""
     token = uuid7()
     locks = db[LOCKS].with_options(write_concern=_AT_ONCE)
     clock = asyncio.get_running_loop()
     begun = clock.time()
     attempt = 0
     while clock.time() - begun < WAIT_SECONDS:
-        ours = [{"$set": {"token": token, "until": {"$add": ["$$NOW", LEASE_MS]}}}]
+        ours = [{"$set": {"token": token, "session": session, "until": {"$add": ["$$NOW", LEASE_MS]}}}]
         try:
-            # Not there: it is made. There: the key is taken, which is the answer.
+            # Creates the lock, or fails with a duplicate key if it exists.
             await locks.update_one({"_id": import_id, "token": token}, ours, upsert=True)
             return token
         except DuplicateKeyError:
@@ -75,8 +76,13 @@ async def hold(scope: Scope, token: str) -> None:
     await scope[HOLDS].insert_one({"_id": token, "at": datetime.now(UTC)}, session=scope.session)
 
 
+async def free(db: Database, sessions: Sequence[Any]) -> None:
+    """Expire the locks of these sessions, whose transactions were ended, so that others can take them over."""
+    await db[LOCKS].update_many({"session": {"$in": list(sessions)}}, [{"$set": {"until": "$$NOW"}}])
+
+
 async def release(db: Database, import_id: ImportId, token: str) -> None:
-    """Let the next one in; where that cannot be said, it comes in when the time of the lock is over."""
+    """Remove the lock; if the server cannot be reached, the lock expires."""
     try:
         await db[LOCKS].with_options(write_concern=_AT_ONCE).delete_one({"_id": import_id, "token": token})
     except PyMongoError:
@@ -85,7 +91,7 @@ async def release(db: Database, import_id: ImportId, token: str) -> None:
 
 @asynccontextmanager
 async def locked(db: Database, import_id: ImportId) -> AsyncIterator[str]:
-    """Have the lock on an import for the block; transactions within tie themselves to it."""
+    """Lock an import for the block; transactions within call `hold` with the token."""
     token = await lock(db, import_id)
     try:
         yield token
@@ -97,4 +103,4 @@ async def _fence(db: Database, token: str) -> None:
     try:
         await db[HOLDS].insert_one({"_id": token, "at": datetime.now(UTC)})
     except DuplicateKeyError:
-        return  # it was committed
+        return  # the previous holder's transaction was committed

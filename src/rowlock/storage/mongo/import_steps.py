@@ -1,4 +1,4 @@
-"""The steps of an import's life in the MongoDB store, each in the transaction of whoever takes it."""
+"""Status changes of imports, each in the transaction of its caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WAITING = ChunkStatus.WAITING.value
 
 
 def is_planned(found: Document) -> bool:
-    """Whether it is RUNNING, and its chunks are known."""
+    """Whether the import is running and its chunks are known."""
     return found.get("status") == ImportStatus.RUNNING and "totalChunks" in found
 
 
@@ -58,12 +58,14 @@ async def start_import(scope: Scope, asked: Document, message: str | None) -> St
         if await imports.find_one({"runningScope": found["scope"]}, {"_id": 1}, session=session) is not None:
             return Started.BUSY
         said |= {"runningScope": found["scope"], "turn": await _turn(scope, found["scope"])}
-    await imports.update_one({"_id": found["_id"]}, {"$set": said}, session=session)
+    queued = {"_id": found["_id"], "status": found["status"]}
+    if (await imports.update_one(queued, {"$set": said}, session=session)).matched_count == 0:
+        return await start_import(scope, asked, message)  # changed meanwhile, which a transaction would prevent
     return Started.STARTED
 
 
 async def _turn(scope: Scope, name: str) -> int:
-    """The next turn of a scope; who starts or resumes another of it at the same time has to look again."""
+    """Return the next turn of a scope; a concurrent start or resume in the same scope conflicts and is retried."""
     before = await scope[SCOPES].find_one({"_id": name}, session=scope.session)
     if before is None:
         await scope[SCOPES].insert_one({"_id": name, "turn": 1}, session=scope.session)
@@ -84,7 +86,7 @@ async def end_import(
 
 
 async def may_end(scope: Scope, found: Document, job_id: JobId | None) -> bool:
-    """Whether this job has a say in the end of an import."""
+    """Whether this job may end the import (None: always)."""
     if job_id is None:
         return True
     whose, total = job_id.lower(), found.get("totalChunks")
@@ -95,7 +97,7 @@ async def may_end(scope: Scope, found: Document, job_id: JobId | None) -> bool:
 
 
 async def live_jobs(scope: Scope, found: Document) -> list[JobId]:
-    """The jobs of an import that are not over: its own first, then those of its chunks."""
+    """Return the unfinished jobs of an import: its own first, then those of its chunks."""
     places = {found["_id"]: -1, found["parentJobId"]: -1}
     if "finishJobId" in found:
         places[found["finishJobId"]] = -1
@@ -124,7 +126,9 @@ async def resume_import(scope: Scope, import_id: ImportId, jobs: Mapping[int, Ne
     change |= {"parentJobId": parent} if parent else {}
     change |= {"finishJobId": finish} if finish else {}
     gone = dict.fromkeys(("message", "messageAt", "error", "result", "finishedAt", "unswept"), "")
-    await imports.update_one({"_id": import_id}, {"$set": change, "$unset": gone}, session=session)
+    as_found = {"_id": import_id, "status": found["status"], "sweptAt": {"$exists": False}}
+    if (await imports.update_one(as_found, {"$set": change, "$unset": gone}, session=session)).matched_count == 0:
+        return False  # cleaned up meanwhile, which a transaction would prevent
     moved = [
         UpdateOne({"importId": import_id, "index": index, "status": WAITING}, {"$set": {"jobId": job.id}})
         for index, job in jobs.items()
@@ -137,7 +141,7 @@ async def resume_import(scope: Scope, import_id: ImportId, jobs: Mapping[int, Ne
 
 
 async def _resumed(scope: Scope, found: Document) -> Document | None:
-    """What an import that goes on is; None where another stands in its way, or has come since."""
+    """Return the fields of a resumed import; None if another import is in its way or has come since."""
     imports, session = scope[IMPORTS], scope.session
     planned = "totalChunks" in found
     status = ImportStatus.RUNNING if planned else ImportStatus.QUEUED
@@ -171,7 +175,7 @@ async def close_import(scope: Scope, import_id: ImportId) -> bool:
 async def dead_imports(
     scope: Scope, where: Document
 ) -> dict[ImportId, tuple[int | None, JobId, int | None, str | None]]:
-    """Imports that wait for a job which will never do its part, each with the first such job: a failed one, if any."""
+    """Return imports that wait for a finished or missing job, each with the first such job: a failed one, if any."""
     awaited: list[tuple[ImportId, int | None, JobId]] = []
     shown = {"totalChunks": 1, "parentJobId": 1, "finishJobId": 1}
     async for one in scope[IMPORTS].find({**where, "status": _OPEN}, shown, session=scope.session):
@@ -182,7 +186,10 @@ async def dead_imports(
         if "totalChunks" in one:
             waits = {"importId": one["_id"], "status": WAITING}
             chunks = scope[CHUNKS].find(waits, {"index": 1, "jobId": 1}, session=scope.session)
-            awaited += [(one["_id"], chunk["index"], chunk["jobId"]) async for chunk in chunks]
+            waiting = [(one["_id"], chunk["index"], chunk["jobId"]) async for chunk in chunks]
+            awaited += waiting
+            if not waiting and "finishJobId" not in one:
+                awaited += await _unfinished(scope, one)
     jobs = await _jobs(scope, [job_id for _, _, job_id in awaited])
     dead: dict[ImportId, tuple[int | None, JobId, int | None, str | None]] = {}
     ranks: dict[ImportId, tuple[bool, int]] = {}
@@ -198,6 +205,17 @@ async def dead_imports(
     return dead
 
 
+async def _unfinished(scope: Scope, found: Document) -> list[tuple[ImportId, int | None, JobId]]:
+    """Without transactions: return the job that should have queued the finish job, if no job is left that could."""
+    if await live_jobs(scope, found):
+        return []
+    asked = {"importId": found["_id"], "index": {"$gte": 0}}
+    last = await scope[CHUNKS].find_one(asked, {"index": 1, "jobId": 1}, sort=[("finishedAt", -1)])
+    return [
+        (found["_id"], None, found["parentJobId"]) if last is None else (found["_id"], last["index"], last["jobId"])
+    ]
+
+
 async def _jobs(scope: Scope, ids: Iterable[JobId]) -> dict[JobId, Document]:
     asked = {"_id": {"$in": list(ids)}}
     shown = {"state": 1, "status": 1, "error": 1}
@@ -205,7 +223,7 @@ async def _jobs(scope: Scope, ids: Iterable[JobId]) -> dict[JobId, Document]:
 
 
 async def error_rows(scope: Scope, import_id: ImportId, where: Document, skip: int, limit: int) -> list[int]:
-    """The numbers of rows with errors, each once."""
+    """Return the numbers of rows with errors, each once."""
     steps: list[Document] = [
         {"$match": {"importId": import_id, **where}},
         {"$group": {"_id": "$row"}},

@@ -1,4 +1,4 @@
-"""What an import records in the transaction of its rows, and of the end of its job."""
+"""Import records that are written in the transaction of the rows and of the job's settlement."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rowlock.storage.imports import (
     ImportRecord,
     ImportStatus,
     Plan,
+    chunk_of,
 )
 from rowlock.storage.mongo.connection import Database, Document, Scope
 from rowlock.storage.mongo.enqueue import add
@@ -32,13 +33,13 @@ from rowlock.storage.mongo.import_documents import (
     waiting_chunk,
 )
 from rowlock.storage.mongo.import_locks import hold, lock, release
-from rowlock.storage.mongo.import_steps import WAITING, end_import, is_planned, may_end, trim_errors
+from rowlock.storage.mongo.import_steps import WAITING, end_import, is_planned, may_end
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.records import JobId, NewJob
 
 
 class ImportingTransaction(Loading):
-    """What an import records in a transaction together with the end of its job."""
+    """Records plans, chunks and ends of imports, in one transaction with the settlement of the job."""
 
     _seen: _Own | None = None
 
@@ -49,7 +50,7 @@ class ImportingTransaction(Loading):
         return self._seen
 
     async def release(self) -> None:
-        """Let others decide about the imports of this transaction, which has ended."""
+        """Release the locks on imports of this transaction, which has ended."""
         if self._seen is not None:
             await asyncio.shield(self._seen.release())
         await super().release()
@@ -72,9 +73,10 @@ class ImportingTransaction(Loading):
             found = await self._own.locked(scope, import_id.lower())
             if not is_planned(found) or "finishJobId" in found or await self._own.waits(scope, found["_id"]):
                 return
+            await add(scope, [job])
+            # Last: without transactions, a job that the import does not name becomes its finish job when it begins.
             said = {"finishJobId": job.id, "updatedAt": await scope.now()}
             await self._own.update(scope, found, {"$set": said})
-            await add(scope, [job])
 
         if is_uuid(import_id):
             await self._run(queue)
@@ -82,17 +84,15 @@ class ImportingTransaction(Loading):
     async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
         async def begin(scope: Scope) -> ImportRecord | None:
             found = await self._own.locked(scope, import_id.lower())
-            if not is_planned(found) or found.get("finishJobId") != job_id.lower():
+            if not is_planned(found) or await self._own.waits(scope, found["_id"]):
                 return None
-            if await self._own.waits(scope, found["_id"]):
+            if scope.session is None and "finishJobId" not in found:
+                await self._own.update(scope, found, {"$set": {"finishJobId": job_id.lower()}})
+            elif found.get("finishJobId") != job_id.lower():
                 return None
             return import_record(found, await standing(scope, found["_id"], self._own.chunks.get(found["_id"], {})))
 
         return await self._run(begin) if may_be(import_id, job_id) else None
-
-    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
-        if is_uuid(import_id):
-            await self._run(lambda scope: trim_errors(scope, import_id.lower(), keep))
 
     async def end_import(
         self,
@@ -118,7 +118,7 @@ class ImportingTransaction(Loading):
 
 
 class _Own:
-    """What one transaction has locked and written: the rest it reads as others have committed it."""
+    """What one transaction has locked and written; it reads the rest as others have committed it."""
 
     def __init__(self) -> None:
         self._locks: dict[ImportId, tuple[Database, str]] = {}
@@ -126,22 +126,25 @@ class _Own:
         self.chunks: dict[ImportId, dict[int, Document]] = {}
 
     async def locked(self, scope: Scope, import_id: ImportId) -> Document:
-        """The import, which nobody else decides about until the transaction ends; empty: there is none."""
+        """Lock the import until the transaction ends; returns its document, empty if there is none."""
         if import_id not in self._locks:
-            token = await lock(scope.db, import_id)
+            token = await lock(scope.db, import_id, scope.session and scope.session.session_id["id"])
             self._locks[import_id] = (scope.db, token)
             await hold(scope, token)
         if import_id in self.imports:
             return self.imports[import_id]
         return await scope[IMPORTS].find_one({"_id": import_id}) or {}
 
-    async def update(self, scope: Scope, found: Document, change: Document) -> None:
-        await scope[IMPORTS].update_one({"_id": found["_id"]}, change, session=scope.session)
+    async def update(self, scope: Scope, found: Document, change: Document) -> bool:
+        """Change an import; without transactions, returns False if its status has changed since it was read."""
+        which = {"_id": found["_id"]} | ({"status": found["status"]} if scope.session is None else {})
+        updated = await scope[IMPORTS].update_one(which, change, session=scope.session)
         kept = {name: value for name, value in found.items() if name not in change.get("$unset", {})}
         self.imports[found["_id"]] = {**kept, **change["$set"]}
+        return updated.matched_count > 0
 
     async def waits(self, scope: Scope, import_id: ImportId) -> bool:
-        """Whether a chunk waits."""
+        """Whether a chunk is still waiting."""
         done = list(self.chunks.get(import_id, ()))
         asked = {"importId": import_id, "index": {"$nin": done}, "status": WAITING}
         return await scope[CHUNKS].find_one(asked, {"_id": 1}) is not None
@@ -157,14 +160,16 @@ async def _plan(scope: Scope, own: _Own, import_id: ImportId, plan: Plan, job_id
     if found.get("status") != ImportStatus.RUNNING or "totalChunks" in found or found["parentJobId"] != job_id:
         return False
     now = await scope.now()
-    said: Document = {"totalChunks": len(plan.chunks), "meta": plan.meta, "planned": 10, "updatedAt": now}
-    await own.update(scope, found, {"$set": said, "$unset": {"message": "", "messageAt": ""}})
+    if scope.session is None:  # an attempt that died may have left part of its plan
+        await scope[CHUNKS].delete_many({"importId": import_id})
     chunks = [waiting_chunk(import_id, index, chunk.job.id, chunk.rows) for index, chunk in enumerate(plan.chunks)]
     if chunks:
         await scope[CHUNKS].insert_many(chunks, session=scope.session)
     await _record(scope, own, import_id, -1, plan.refused, now, apart=job_id)
     await add(scope, [chunk.job for chunk in plan.chunks])
-    return True
+    # Last, since without transactions this is the commit: chunk jobs that start before it wait for it.
+    said: Document = {"totalChunks": len(plan.chunks), "meta": plan.meta, "planned": 10, "updatedAt": now}
+    return await own.update(scope, found, {"$set": said, "$unset": {"message": "", "messageAt": ""}})
 
 
 async def _end_chunk(
@@ -175,15 +180,22 @@ async def _end_chunk(
         return None
     total: int = found["totalChunks"]
     apart: JobId | None = None
+    chunk: Document = {}
     if planned_index(index, total) == total:
         apart = whose = found.get("finishJobId", found["parentJobId"])
     else:
-        chunk = await scope[CHUNKS].find_one({"importId": import_id, "index": index}, {"jobId": 1})
-        if chunk is None:  # planned in this transaction
-            chunk = await scope[CHUNKS].find_one({"importId": import_id, "index": index}, session=scope.session) or {}
+        place = {"importId": import_id, "index": chunk_of(index) if index < 0 else index}
+        chunk = await scope[CHUNKS].find_one(place, {"jobId": 1, "status": 1}) or {}
+        if not chunk:  # planned in this transaction
+            chunk = await scope[CHUNKS].find_one(place, session=scope.session) or {}
         whose = chunk.get("jobId")
     if job_id is not None and whose != job_id:
         return None
+    if index < 0:
+        part = {"importId": import_id, "index": index}
+        if chunk.get("status") != WAITING or await scope[CHUNKS].find_one(part, {"_id": 1}) is not None:
+            return None
+        apart = whose
     await _record(scope, own, import_id, index, result, await scope.now(), apart=apart)
     sums = await standing(scope, import_id, own.chunks[import_id])
     return ChunkEnd(ImportStatus(found["status"]), sums["completed"], total, sums["errorCount"])
@@ -199,14 +211,15 @@ async def _record(
     *,
     apart: JobId | None,
 ) -> None:
-    """Put what is said of a chunk in place of what was said."""
+    """Replace the record and the errors of a chunk."""
     said = chunk_fields(result, now)
     if apart is not None:
         said |= {"jobId": apart, "plannedRows": result.counts.rows, "apart": True}
     own.chunks.setdefault(import_id, {})[index] = said
-    place = {"importId": import_id, "index": index}
-    await scope[CHUNKS].update_one(place, {"$set": said}, upsert=apart is not None, session=scope.session)
     of_chunk = {"importId": import_id, "chunk": index}
     await scope[ERRORS].delete_many(of_chunk, session=scope.session)
     if rows := error_documents(import_id, index, result):
         await scope[ERRORS].insert_many(rows, session=scope.session)
+    place = {"importId": import_id, "index": index}
+    # Last, since without transactions this is the commit of the chunk.
+    await scope[CHUNKS].update_one(place, {"$set": said}, upsert=apart is not None, session=scope.session)

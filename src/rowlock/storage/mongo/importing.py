@@ -1,7 +1,7 @@
-"""Imports in the MongoDB store: records, chunks and errors.
+"""Import records, chunks and errors.
 
-Chunks that load at the same time write nothing in common: each its own document, in the transaction of its rows. What
-they are together is summed up when it is read; `import_locks` tells how one of them sees that it is the last.
+Chunks that load at the same time share no document: each writes its own, in the transaction of its rows. Reads sum
+them up; `import_locks` explains how a chunk sees that it is the last.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from rowlock.storage.imports import (
     ImportStatus,
     NewImport,
     Started,
+    part_index,
 )
 from rowlock.storage.mongo import import_documents, import_locks
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, floor
 from rowlock.storage.mongo.documents import storable
 from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.import_documents import (
@@ -54,7 +56,7 @@ from rowlock.storage.mongo.import_steps import (
     start_import,
     trim_errors,
 )
-from rowlock.storage.mongo.moments import after, floor
+from rowlock.storage.mongo.intents import forget
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, NewJob
 
@@ -64,7 +66,7 @@ _DAY_SECONDS = 24 * 3600
 
 
 class Importing(Worked):
-    """Where imports rest."""
+    """Stores imports, their chunks and their errors."""
 
     async def add_import(self, new: NewImport, job: NewJob) -> Added:
         async def work(scope: Scope) -> tuple[ImportId, bool]:
@@ -72,10 +74,21 @@ class Importing(Worked):
             if same is not None:
                 return same, False
             await scope[IMPORTS].insert_one(import_document(new, job.id, await scope.now()), session=scope.session)
-            await add(scope, [job])
+            try:
+                await add(scope, [job])
+            except Exception:
+                if scope.session is None:
+                    await scope[IMPORTS].delete_one({"_id": new.id.lower()})
+                raise
             return new.id.lower(), True
 
-        import_id, created = await self._atomic(work)
+        async def alone(scope: Scope) -> tuple[ImportId, bool]:
+            if scope.session is not None:
+                return await work(scope)
+            async with locked(scope.db, new.id.lower()):  # so that it is not closed before its job exists
+                return await work(scope)
+
+        import_id, created = await self._atomic(alone)
         (record,) = await self._plain(lambda scope: records(scope, [import_id]))
         return Added(record, created)
 
@@ -124,6 +137,14 @@ class Importing(Worked):
             return []
         asked = {"importId": import_id.lower()}
         found = await self._plain(lambda scope: scope[CHUNKS].find(asked).sort("index", 1).to_list())
+        return [chunk_record(one) for one in found]
+
+    async def parts(self, import_id: ImportId, chunk: int) -> list[ChunkRecord]:
+        if not is_uuid(import_id):
+            return []
+        of_chunk = {"$lte": part_index(chunk, 0), "$gt": part_index(chunk + 1, 0)}
+        asked = {"importId": import_id.lower(), "index": of_chunk}
+        found = await self._plain(lambda scope: scope[CHUNKS].find(asked).sort("index", -1).to_list())
         return [chunk_record(one) for one in found]
 
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
@@ -190,13 +211,17 @@ class Importing(Worked):
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         async def look(scope: Scope) -> list[ImportRecord]:
             long_ago = {"finishedAt": {"$lt": after(await scope.now(), -days * _DAY_SECONDS)}}
-            # What succeeded needs its file no more; a dry run does: the same file may be imported for real then.
+            # A succeeded import no longer needs its file, unless it was a dry run: it may be imported for real later.
             needless = {"status": ImportStatus.SUCCEEDED.value, "options": {"$not": {"$regex": '"dryRun": true'}}}
             may_go = {"unswept": True, "$or": [needless, long_ago]}
             found = scope[IMPORTS].find(may_go, {"_id": 1}).sort([("finishedAt", 1), ("_id", 1)]).limit(limit)
             return await records(scope, [one["_id"] async for one in found])
 
         return await self._plain(look) if limit > 0 else []
+
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        if is_uuid(import_id):
+            await self._plain(lambda scope: trim_errors(scope, import_id.lower(), keep))
 
     async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         if not is_uuid(import_id):
@@ -209,7 +234,11 @@ class Importing(Worked):
             if "sweptAt" not in found:
                 now = await scope.now()
                 change = {"$set": {"sweptAt": now, "updatedAt": now}, "$unset": {"unswept": ""}}
-                await scope[IMPORTS].update_one({"_id": found["_id"]}, change, session=scope.session)
+                over = {"_id": found["_id"], "finishedAt": {"$exists": True}}
+                if (await scope[IMPORTS].update_one(over, change, session=scope.session)).matched_count == 0:
+                    return False  # resumed meanwhile, which a transaction would prevent
+            if scope.session is None:
+                await forget(scope, found["_id"])
             if errors_kept is not None:
                 await trim_errors(scope, found["_id"], errors_kept)
             return True
@@ -217,13 +246,22 @@ class Importing(Worked):
         return await self._atomic(sweep)
 
     async def prune_imports(self, days: float, limit: int) -> int:
-        return await self._atomic(lambda scope: _prune(scope, days, limit)) if limit > 0 else 0
+        if limit <= 0:
+            return 0
+        # Errors first, outside of the transaction: there are too many for it.
+        await self._plain(lambda scope: _prune_errors(scope, days, limit))
+        return await self._atomic(lambda scope: _prune(scope, days, limit))
 
     async def _locked(self, import_id: ImportId, work: Any) -> Any:
-        """Do the work in a transaction while nobody else decides about this import."""
+        """Run the work in a transaction, under the lock of this import."""
+
+        held = False
 
         async def tied(scope: Scope, token: str) -> Any:
-            await hold(scope, token)
+            nonlocal held
+            if scope.session is not None or not held:  # without a transaction, the hold is still there on a retry
+                await hold(scope, token)
+            held = True
             return await work(scope)
 
         async def alone(scope: Scope) -> Any:
@@ -238,7 +276,7 @@ def _of_parent(import_id: ImportId, job_id: JobId | None) -> Document:
 
 
 async def _same(scope: Scope, new: NewImport) -> ImportId | None:
-    """The one with this id, or else the one that this file is a duplicate of."""
+    """Return the import with this id, or else the one that this file duplicates; None if there is neither."""
     asked: list[Document] = [{"_id": new.id.lower()}]
     if new.once:
         asked.append({"onceKey": once_key(new)})
@@ -250,6 +288,20 @@ async def _same(scope: Scope, new: NewImport) -> ImportId | None:
 
 
 async def _prune(scope: Scope, days: float, limit: int) -> int:
+    if doomed := await _doomed(scope, days, limit):
+        for collection in (ERRORS, CHUNKS):
+            await scope[collection].delete_many({"importId": {"$in": doomed}}, session=scope.session)
+        await scope[IMPORTS].delete_many({"_id": {"$in": doomed}}, session=scope.session)
+    return len(doomed)
+
+
+async def _prune_errors(scope: Scope, days: float, limit: int) -> None:
+    if doomed := await _doomed(scope, days, limit):
+        await scope[ERRORS].delete_many({"importId": {"$in": doomed}})
+
+
+async def _doomed(scope: Scope, days: float, limit: int) -> list[ImportId]:
+    """Return the imports to remove, oldest first."""
     imports, session = scope[IMPORTS], scope.session
     before = after(await scope.now(), -days * _DAY_SECONDS)
     old = {"sweptAt": {"$exists": True}, "finishedAt": {"$lt": before}}
@@ -259,12 +311,8 @@ async def _prune(scope: Scope, days: float, limit: int) -> int:
         if "turn" in one:
             older = {"scope": one["scope"], "turn": {"$lt": one["turn"]}, "sweptAt": {"$exists": False}}
             if await imports.find_one(older, {"_id": 1}, session=session) is not None:
-                continue  # it keeps that one from being resumed
+                continue  # it stays, because it keeps the older one from being resumed
         doomed.append(one["_id"])
         if len(doomed) == limit:
             break
-    if doomed:
-        for collection in (ERRORS, CHUNKS):
-            await scope[collection].delete_many({"importId": {"$in": doomed}}, session=session)
-        await imports.delete_many({"_id": {"$in": doomed}}, session=session)
-    return len(doomed)
+    return doomed

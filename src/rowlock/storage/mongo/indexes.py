@@ -1,4 +1,4 @@
-"""What a module says of an index that it needs."""
+"""The declaration of an index."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rowlock.storage.mongo.connection import Document
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index; without keys, only the collection, which then has the index on `_id` alone."""
+    """One index. Without keys it declares only the collection, which then has just the index on `_id`."""
 
     collection: str
     name: str = ""
     keys: tuple[tuple[str, int], ...] = ()
     unique: bool = False
-    where: Mapping[str, Any] | None = None  # only documents that match are in it
-    expire_seconds: int | None = None  # the server removes documents so long after the date in the key
+    where: Mapping[str, Any] | None = None  # partial index: only matching documents are in it
+    expire_seconds: int | None = None  # the server deletes documents this long after the date in the key
 
     def as_document(self) -> Document:
         options: Document = {}
@@ -39,7 +39,7 @@ class Index:
         return IndexModel(list(self.keys), **options)
 
     def is_like(self, found: Document | None) -> bool:
-        """Whether this is what the database has under its name."""
+        """Whether the database's index of this name matches; always true without keys."""
         if not self.keys:
             return True
         if found is None or list(found["key"].items()) != list(self.keys):

@@ -1,10 +1,10 @@
-"""Limits: how many jobs of a key may run at once, how many may start in a window, and which keys rest.
+"""Limits: how many jobs of a key may run at once, how many may start in a window, and which keys are paused.
 
     rowlock_limits      {_id: name, concurrency, rate, perMs}
-    rowlock_limit_keys  {_id: key, turn, starts: [date, …], pausedUntil}
+    rowlock_limit_keys  {_id: key, turn, starts: [{at: date, job: id, lease: number}, …], pausedUntil}
 
-Whoever starts jobs of a key that has a limit takes a turn at its document in the transaction of the claim: of two at
-once one is turned away, and looks again.
+A claim that starts jobs of a limited key increments the key's `turn` in its transaction: of two concurrent claims one
+conflicts, and looks again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pymongo.errors import DuplicateKeyError
 from rowlock.errors import StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, millis
 from rowlock.storage.mongo.documents import JOBS, RUNNING
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after, millis
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import Limit
+from rowlock.storage.records import JobId, Limit
 
 LIMITS = "rowlock_limits"
 LIMIT_KEYS = "rowlock_limit_keys"
@@ -39,15 +39,12 @@ INDEXES = (
 LOCK_MS = 5_000
 LOCK_NAP_SECONDS = 0.005
 LOCK_TRIES_AT_MOST = 500
-KEPT_SECONDS = 24 * 3600.0
-"""How long a key is remembered that nobody uses; no window is longer."""
-
-_LOCK = ""  # no key is this
+_LOCK = ""  # the lock's `_id`; no limit key is empty
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Limiting(Worked):
-    """The verbs that set limits."""
+    """Defines limits and pauses keys."""
 
     async def define_limits(self, limits: Sequence[Limit]) -> None:
         documents = [
@@ -76,12 +73,12 @@ class Room:
     """How many more jobs of a key may start now."""
 
     jobs: int
-    limited: bool  # so that a turn is needed to start any
-    window_start: datetime | None = None  # of its rate
+    limited: bool  # whether starting one needs the key's turn
+    window_start: datetime | None = None  # of the rate limit
 
 
 async def rooms(scope: Scope, keys: Iterable[str], now: datetime, at_most: int) -> dict[str, Room]:
-    """For each key, how many may start, up to `at_most`."""
+    """Return how many jobs of each key may start, up to `at_most`."""
     wanted = set(keys)
     named = {key: key.partition(":")[0] for key in wanted}
     names = set(named.values())
@@ -100,7 +97,7 @@ async def rooms(scope: Scope, keys: Iterable[str], now: datetime, at_most: int) 
 
 @asynccontextmanager
 async def turns(scope: Scope, keys: Iterable[str]) -> AsyncIterator[None]:
-    """Be the only one who starts jobs of these keys, until the end of the transaction, or of the block without one."""
+    """Keep others from starting jobs of these keys until the transaction ends, or without one, the block."""
     if scope.session is None:
         holder = await _lock(scope)
         try:
@@ -115,7 +112,7 @@ async def turns(scope: Scope, keys: Iterable[str]) -> AsyncIterator[None]:
 
 
 async def _lock(scope: Scope) -> str:
-    """Without transactions: one lock for all keys, which ends by itself when its holder does."""
+    """Without transactions: take one lock for all keys, which expires after LOCK_MS; return the holder's id."""
     holder = uuid7()
     until = {"$add": ["$$NOW", LOCK_MS]}
     for _ in range(LOCK_TRIES_AT_MOST):
@@ -132,22 +129,36 @@ async def _lock(scope: Scope) -> str:
     raise StoreUnavailable("others have held the lock of the limits for too long; try again")
 
 
-async def count_starts(scope: Scope, started: Mapping[str, int], rooms: Mapping[str, Room], now: datetime) -> None:
-    """Remember the starts of keys that have a rate, and forget those that no window can reach any more."""
+async def count_starts(
+    scope: Scope, started: Mapping[str, Sequence[tuple[JobId, int]]], rooms: Mapping[str, Room], now: datetime
+) -> None:
+    """Record the starts of keys with a rate, and drop starts that have left the window."""
     updates = []
-    for key, number in started.items():
+    for key, jobs in started.items():
         window_start = rooms[key].window_start
-        if window_start is not None and number:
-            kept = {"$filter": {"input": {"$ifNull": ["$starts", []]}, "cond": {"$gt": ["$$this", window_start]}}}
-            updates.append(UpdateOne({"_id": key}, [{"$set": {"starts": {"$concatArrays": [kept, [now] * number]}}}]))
+        if window_start is not None and jobs:
+            kept = {"$filter": {"input": {"$ifNull": ["$starts", []]}, "cond": {"$gt": ["$$this.at", window_start]}}}
+            new = [{"at": now, "job": job, "lease": lease} for job, lease in jobs]
+            updates.append(UpdateOne({"_id": key}, [{"$set": {"starts": {"$concatArrays": [kept, new]}}}]))
+    if updates:
+        await scope[LIMIT_KEYS].bulk_write(updates, session=scope.session)
+
+
+async def take_back_starts(scope: Scope, unstarted: Iterable[tuple[str, JobId, int]]) -> None:
+    """Remove the starts of these claims (key, job, lease): their jobs did not start."""
+    updates = [
+        UpdateOne({"_id": key, "starts.job": job}, {"$pull": {"starts": {"job": job, "lease": lease}}})
+        for key, job, lease in unstarted
+    ]
     if updates:
         await scope[LIMIT_KEYS].bulk_write(updates, session=scope.session)
 
 
 async def forget(scope: Scope, now: datetime) -> None:
-    """Let go of the keys that rest no longer, and whose starts no window can reach."""
-    old = after(now, -KEPT_SECONDS)
-    resting, started = {"pausedUntil": {"$gt": now}}, {"starts": {"$gt": old}}
+    """Remove the keys whose pause is over and whose starts have left every window."""
+    longest = await scope[LIMITS].find_one({}, {"perMs": 1}, sort=[("perMs", -1)], session=scope.session)
+    old = now - timedelta(milliseconds=longest["perMs"] if longest else 0)
+    resting, started = {"pausedUntil": {"$gt": now}}, {"starts.at": {"$gt": old}}
     idle = {"_id": {"$ne": _LOCK}, "$nor": [resting, started]}
     await scope[LIMIT_KEYS].delete_many(idle, session=scope.session)
 
@@ -167,7 +178,7 @@ def _room(
         left = min(left, concurrency - running)
     if rate is not None and window_start is not None:
         starts = known.get(key, {}).get("starts", ())
-        left = min(left, rate - sum(start > window_start for start in starts))
+        left = min(left, rate - sum(start["at"] > window_start for start in starts))
     return Room(max(0, left), limited, window_start)
 
 

@@ -1,4 +1,4 @@
-"""Hints by a change stream on the notes of changes and on new jobs: each arrives when its change is committed."""
+"""Wake-up hints from a change stream on counter deltas and new jobs; each arrives after its change is committed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.base import Wake
+from rowlock.storage.contract import Wake
 from rowlock.storage.mongo.connection import Database, Link, database
+from rowlock.storage.mongo.counter_deltas import NOTES
 from rowlock.storage.mongo.documents import JOBS
-from rowlock.storage.mongo.notes import NOTES
-from rowlock.storage.mongo.words import own_words
+from rowlock.storage.mongo.errors import own_words
 
 ANY_QUEUE = "*"
 AWAIT_MS = 30_000
@@ -33,7 +33,7 @@ _HINTS: list[dict[str, Any]] = [
 
 
 async def listen(link: Link, wake: Wake) -> None:
-    """Call `wake` on every hint until cancelled; raises StoreUnavailable when hints cannot be had or end."""
+    """Call `wake` on each hint until cancelled; raises StoreUnavailable without a replica set or if the stream ends."""
     if not await link.replicated():
         raise StoreUnavailable(
             f"MongoDB at {link.url} is a single server without a replica set, which has no change streams: "
@@ -44,7 +44,7 @@ async def listen(link: Link, wake: Wake) -> None:
     try:
         await asyncio.wait([hearing])
     finally:
-        for _ in range(CANCELS_AT_MOST):  # the driver may swallow one, while it sends or gets a connection
+        for _ in range(CANCELS_AT_MOST):  # the driver may swallow a cancellation while it sends or gets a connection
             hearing.cancel()
             if (await asyncio.wait([hearing], timeout=CANCEL_SECONDS))[0]:
                 break
@@ -56,7 +56,7 @@ async def listen(link: Link, wake: Wake) -> None:
 
 async def _hear(db: Database, wake: Wake) -> None:
     async with await db.watch(_HINTS, max_await_time_ms=AWAIT_MS) as stream:
-        wake("queue", ANY_QUEUE)  # what was enqueued before we listened
+        wake("queue", ANY_QUEUE)  # for jobs enqueued before the stream began
         async for change in stream:
             note = change["fullDocument"]
             if "cancels" in note:

@@ -1,4 +1,4 @@
-"""Jobs by filter, newest first, and how many there are."""
+"""Lists jobs by filter, newest first, and counts them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pymongo.asynchronous.cursor import AsyncCursor
 
 from rowlock.ids import first_id, is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.counters import queues_known
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, FINISHED, JOBS, READY, RUNNING, job_record, storable
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.newest import with_newest
 from rowlock.storage.mongo.progress import with_reports
-from rowlock.storage.mongo.tally import queues_known
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
 from rowlock.storage.overview import REASON_LENGTH_MAX
@@ -24,19 +25,21 @@ Found = AsyncCursor[Document]
 NEWEST_FIRST = (("createdAt", -1), ("seq", -1))
 _FIRST_LINE = {"$arrayElemAt": [{"$split": [{"$ifNull": ["$error", ""]}, "\n"]}, 0]}
 REASON = {"$substrCP": [{"$arrayElemAt": [{"$split": [_FIRST_LINE, " (attempt "]}, 0]}, 0, REASON_LENGTH_MAX]}
-"""As `overview.reason_of` says."""
+"""`overview.reason_of` as an expression."""
 
-# The last costs nothing until a job is over; the others are found by the indexes of the claim. The state is a key too:
-# a scan of a partial index reads every document unless the index itself says what the query asks for.
+# `over` costs nothing until a job has finished; the claim's indexes find jobs in other states. Its keys include the
+# state: a scan of a partial index reads every document unless the index itself has what the query asks for. The type of
+# a job never changes: `of_type` costs work on inserts, but not on claims or settlements.
 INDEXES: tuple[Index, ...] = (
     Index(JOBS, "in_time", NEWEST_FIRST),
+    Index(JOBS, "of_type", (("type", 1), *NEWEST_FIRST)),
     Index(JOBS, "of_company", (("companyId", 1), *NEWEST_FIRST), where={"companyId": {"$exists": True}}),
     Index(JOBS, "over", (("status", 1), ("state", 1), *NEWEST_FIRST), where={"state": FINISHED}),
 )
 
 
 class Listing(Worked):
-    """What operators look at."""
+    """Reads single jobs, pages and counts."""
 
     async def get(self, job_id: JobId) -> JobRecord | None:
         if not is_uuid(job_id):
@@ -49,7 +52,7 @@ class Listing(Worked):
         return await self._plain(find)
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        # The cursor is the id of the last one seen: its seq would tell how many jobs others have.
+        # The cursor is the id of the last job seen: its seq would reveal how many jobs others have.
         if cursor is not None and not is_uuid(cursor):
             raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: leave it out to start anew")
 
@@ -79,23 +82,26 @@ class Listing(Worked):
 
 
 def look_at(scope: Scope, where: JobFilter, asked: Document, shown: Document | None = None) -> Found:
-    """Jobs that match; those that are named by their ids, whatever other index there is."""
+    """Find matching jobs; a filter with ids uses the index on `_id`, whatever other indexes exist."""
     found = scope[JOBS].find(asked, shown, session=scope.session)
     return found if where.ids is None else found.hint(BY_ID)
 
 
 async def records(scope: Scope, found: list[Document]) -> list[JobRecord]:
-    """Whole documents as records; those of running jobs with what they report, and when their workers were seen."""
+    """Return complete documents as records; running jobs with their last report and their worker's last heartbeat."""
     owners = list({job["owner"] for job in found if job["state"] == RUNNING})
     seen: dict[str, datetime] = {}
     if owners:
         workers = scope[WORKERS].find({"_id": {"$in": owners}}, {"seenAt": 1}, session=scope.session)
         seen = {worker["_id"]: worker["seenAt"] async for worker in workers}
-    return [job_record(job, seen.get(job.get("owner", ""))) for job in await with_reports(scope, found)]
+    return [
+        job_record(job, seen.get(job.get("owner", "")))
+        for job in await with_newest(scope, await with_reports(scope, found))
+    ]
 
 
 async def matching(scope: Scope, where: JobFilter) -> Document:
-    """The query that a filter stands for, said so that the indexes which are there anyway find its jobs."""
+    """Return the query for a filter, phrased so that existing indexes serve it."""
     asked: Document = {}
     if where.queue is not None:
         asked["queue"] = where.queue
@@ -117,7 +123,7 @@ async def matching(scope: Scope, where: JobFilter) -> Document:
         case None:
             return asked
         case Status.QUEUED:
-            # Each state has an index of its own, which begins with the queue.
+            # Each state has an index of its own that begins with the queue.
             known = {"queue": {"$in": await queues_known(scope)}} if where.queue is None else {}
             return asked | {"$or": [{"state": state, **known} for state in (READY, DELAYED)]}
         case Status.PROCESSING:
@@ -126,12 +132,12 @@ async def matching(scope: Scope, where: JobFilter) -> Document:
 
 
 def running() -> Document:
-    """Jobs that run, by the index of their owners."""
+    """Return the query for running jobs, which uses the index on owners."""
     return {"state": RUNNING, "owner": {"$gt": ""}}
 
 
 async def _after(scope: Scope, job_id: JobId) -> Document | None:
-    """Jobs older than this one; where it was removed, the next older one and those before it. None: there are none."""
+    """Return the query for jobs older than this one (if it was deleted, from the next older one on); None: no jobs."""
     shown = {"createdAt": 1, "seq": 1}
     found = await scope[JOBS].find({"_id": {"$lte": job_id}}, shown).sort("_id", -1).limit(1).to_list()
     if not found:

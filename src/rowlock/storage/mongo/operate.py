@@ -1,4 +1,4 @@
-"""What operators do to jobs and queues: cancel, retry, discard, pause; each in one transaction with its notes."""
+"""Operator commands: cancel, retry and discard, each in one transaction with its counter deltas; pause and resume."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from datetime import datetime
 from pymongo import ReplaceOne
 
 from rowlock.ids import is_uuid
-from rowlock.storage.mongo import progress
+from rowlock.storage.mongo import newest, progress
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.counter_deltas import NOTES, Change, Tally, ring
 from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, READY
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import resolve_failures
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.listing import NEWEST_FIRST, look_at, matching
-from rowlock.storage.mongo.notes import NOTES, Change, Tally
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.records import CancelResult, JobFilter, JobId, Retried, Status
+from rowlock.storage.records import LEASES_PER_RETRY, CancelResult, JobFilter, JobId, Retried, Status
 
 INDEXES: tuple[Index, ...] = ()
 
+# `lease_after_retry` as an expression.
+_CLAIMS = {"$mod": ["$lease", LEASES_PER_RETRY]}
+_AFTER_RETRY = {"$add": ["$lease", {"$mod": [{"$subtract": [LEASES_PER_RETRY, _CLAIMS]}, LEASES_PER_RETRY]}]}
 _DEAD = (Status.FAILED, Status.CANCELLED)
 _DEAD_SHOWN = dict.fromkeys(("seq", "queue", "type", "status", "isNew", "uniqueKey", "releasesKey"), 1)
 
 
 class Operators(Worked):
-    """The verbs by which people step in."""
+    """The commands of operators on jobs and queues."""
 
     async def cancel(self, job_id: JobId) -> CancelResult:
         if not is_uuid(job_id):
@@ -47,7 +50,11 @@ class Operators(Worked):
         await self._plain(pause)
 
     async def resume(self, queue: str) -> None:
-        await self._plain(lambda scope: scope[QUEUES].delete_one({"_id": queue}))
+        async def resume(scope: Scope) -> None:
+            await scope[QUEUES].delete_one({"_id": queue})
+            await ring(scope, queue)
+
+        await self._plain(resume)
 
 
 async def _cancel(scope: Scope, job_id: JobId) -> CancelResult:
@@ -76,7 +83,7 @@ async def _cancel(scope: Scope, job_id: JobId) -> CancelResult:
 
 
 async def _ask_to_stop(scope: Scope, job_id: JobId, now: datetime) -> CancelResult:
-    """Ask the owner of a running job, once."""
+    """Ask the owner of a running job to stop it, once."""
     running = {"_id": job_id, "status": Status.PROCESSING.value}
     asked = await scope[JOBS].find_one_and_update(
         {**running, "cancelRequested": {"$ne": True}},
@@ -95,7 +102,7 @@ async def _ask_to_stop(scope: Scope, job_id: JobId, now: datetime) -> CancelResu
 
 
 async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
-    """Queue dead jobs again, oldest first, unless another job has their key."""
+    """Queue failed or cancelled jobs again, oldest first, unless another job has their key; per key only the newest."""
     now = await scope.now()
     dead = await _dead(scope, where, limit)
     conflicts = await _retake_keys(scope, dead, now)
@@ -107,12 +114,12 @@ async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
             "state": READY,
             "attempts": 0,
             "deaths": 0,
+            "lease": _AFTER_RETRY,
             "availableAt": now,
             "queuedAt": now,
             "updatedAt": now,
         }
-        ended = dict.fromkeys(("startedAt", "finishedAt", "result", "resultText"), "")
-        change = {"$set": waiting, "$unset": ended}
+        change: list[Document] = [{"$set": waiting}, {"$unset": ["startedAt", "finishedAt", "result", "resultText"]}]
         over = {"_id": {"$in": ids}, "state": FINISHED}
         await scope[JOBS].update_many(over, change, hint=BY_ID, session=scope.session)
         await resolve_failures(scope, ids, now)
@@ -125,19 +132,21 @@ async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
 
 
 async def _retake_keys(scope: Scope, jobs: list[Document], now: datetime) -> set[JobId]:
-    """The jobs that may not run since another has their key; keys freed when their job was over are taken again."""
+    """Take free keys again for these jobs; return the jobs that may not run because another job has their key."""
     keys = list({job["uniqueKey"] for job in jobs if "uniqueKey" in job})
     if not keys:
         return set()
-    found = scope[KEYS].find({"_id": {"$in": keys}}, session=scope.session)
-    holders = {key["_id"]: key["jobId"] async for key in found if "expiresAt" not in key or key["expiresAt"] > now}
+    found = {key["_id"]: key async for key in scope[KEYS].find({"_id": {"$in": keys}}, session=scope.session)}
+    holders = {name: key["jobId"] for name, key in found.items() if "expiresAt" not in key or key["expiresAt"] > now}
     taken, conflicts = [], set()
-    for job in jobs:
+    for job in reversed(jobs):
         if (key := job.get("uniqueKey")) is None:
             continue
         if key not in holders and job.get("releasesKey"):
             holders[key] = job["_id"]
-            taken.append(ReplaceOne({"_id": key}, {"jobId": job["_id"]}, upsert=True))
+            # As in enqueue: if another caller has taken it meanwhile, the upsert fails with a duplicate key.
+            before = {"_id": key, "jobId": found[key]["jobId"] if key in found else job["_id"]}
+            taken.append(ReplaceOne(before, {"jobId": job["_id"]}, upsert=True))
         elif holders.get(key, job["_id"]) != job["_id"]:
             conflicts.add(job["_id"])
     if taken:
@@ -156,20 +165,21 @@ async def _discard(scope: Scope, where: JobFilter, limit: int) -> list[JobId]:
 
 
 async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
-    """Remove these jobs, which are over."""
+    """Remove these finished jobs."""
     if jobs:
         ids = [job["_id"] for job in jobs]
         over = {"_id": {"$in": ids}, "state": FINISHED}
         await scope[JOBS].delete_many(over, hint=BY_ID, session=scope.session)
         await progress.forget(scope, ids)
+        await newest.forget(scope, ids)
         tally = gone(jobs)
         for job in jobs:
-            tally[job["queue"], job["type"]].alive += "isNew" in job  # which was its own note until now
+            tally[job["queue"], job["type"]].alive += "isNew" in job  # the job was its own delta until now
         await tally.write(scope, now)
 
 
 def gone(jobs: list[Document]) -> Tally:
-    """These jobs fewer of the status that they have."""
+    """Return the deltas that subtract these jobs from their statuses."""
     tally = Tally()
     for job in jobs:
         change = tally[job["queue"], job["type"]]
@@ -178,7 +188,7 @@ def gone(jobs: list[Document]) -> Tally:
 
 
 async def _dead(scope: Scope, where: JobFilter, limit: int) -> list[Document]:
-    """Failed or cancelled jobs that match, oldest first: the newest so many, or the oldest of those that are named."""
+    """Return failed or cancelled jobs that match, oldest first: the newest `limit`, or with ids the oldest `limit`."""
     if (where.status is not None and where.status not in _DEAD) or limit <= 0:
         return []
     asked = await matching(scope, where) | {"state": FINISHED}

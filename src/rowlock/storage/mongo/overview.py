@@ -1,4 +1,4 @@
-"""What operators see at a glance, in the MongoDB store."""
+"""The overview for operators: running jobs, groups of dead letters, history."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pymongo.errors import DuplicateKeyError
 
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.counter_deltas import NOTES, Tally
+from rowlock.storage.mongo.counters import EVENTS_ONLY, LAGS, MINUTES, minute_of, rows
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY
 from rowlock.storage.mongo.listing import NEWEST_FIRST, REASON, matching, running
-from rowlock.storage.mongo.notes import NOTES, Tally
 from rowlock.storage.mongo.progress import with_reports
-from rowlock.storage.mongo.tally import EVENTS_ONLY, LAGS, MINUTES, minute_of, rows
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.overview import MINUTE, DeadGroup, DeadGroups, History, Minute, Running
 from rowlock.storage.records import JobFilter, JobId
@@ -27,7 +27,7 @@ _TOLD = ("succeeded", "failed", "failures")
 
 
 class Overview(Worked):
-    """What runs, what died of what, how the last hours were."""
+    """Running jobs, dead letters by reason, and the history by minute."""
 
     async def running(self, limit: int) -> list[Running]:
         async def look(scope: Scope) -> list[Running]:
@@ -36,8 +36,8 @@ class Overview(Worked):
 
         return await self._plain(look) if limit > 0 else []
 
-    async def hasten(self, job_id: JobId) -> bool:
-        return is_uuid(job_id) and await self._atomic(lambda scope: _hasten(scope, job_id.lower()))
+    async def run_now(self, job_id: JobId) -> bool:
+        return is_uuid(job_id) and await self._atomic(lambda scope: _run_now(scope, job_id.lower()))
 
     async def dead_groups(self, where: JobFilter, look_at: int, limit: int) -> DeadGroups:
         return await self._plain(lambda scope: _dead_groups(scope, where, look_at, limit))
@@ -71,7 +71,7 @@ def _running(job: Document) -> Running:
     )
 
 
-async def _hasten(scope: Scope, job_id: JobId) -> bool:
+async def _run_now(scope: Scope, job_id: JobId) -> bool:
     now = await scope.now()
     job = await scope[JOBS].find_one_and_update(
         {"_id": job_id, "state": DELAYED, "availableAt": {"$gt": now}},

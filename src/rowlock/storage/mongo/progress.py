@@ -1,7 +1,7 @@
-"""Progress: what running jobs say of themselves, in documents beside theirs.
+"""Progress reports of running jobs, in documents beside theirs.
 
-A handler's transaction ends its job, and would be rolled back if a report had changed that document since it began.
-A report names its lease, and is shown only while that is the job's: what a lost attempt says is never seen.
+A handler's transaction settles its job, and would be rolled back if a report had changed the job since it began.
+A report names its lease, and is shown only while the job has that lease: reports of lost attempts never appear.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pymongo.errors import BulkWriteError
 
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import BY_ID, JOBS, RUNNING, storable
+from rowlock.storage.mongo.errors import DUPLICATE
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.words import DUPLICATE
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, Progress, WorkerId
 
@@ -34,11 +34,11 @@ WITH_REPORT: list[Document] = [
         }
     },
 ]
-"""Stages after which running jobs have what they last reported, and when."""
+"""Stages that add to running jobs their last report and its time."""
 
 
 class Progressing(Worked):
-    """The verb by which attempts tell how far they are."""
+    """Records the progress that attempts report."""
 
     async def progress(self, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
         async def work(scope: Scope) -> list[JobId]:
@@ -51,7 +51,7 @@ class Progressing(Worked):
 
 
 async def with_reports(scope: Scope, jobs: Iterable[Document]) -> list[Document]:
-    """The jobs, those that run with what they last reported."""
+    """Return the jobs; running ones with their last report."""
     found = list(jobs)
     running = [job["_id"] for job in found if job["state"] == RUNNING]
     if not running:
@@ -62,7 +62,7 @@ async def with_reports(scope: Scope, jobs: Iterable[Document]) -> list[Document]
 
 
 async def forget(scope: Scope, jobs: Sequence[JobId]) -> None:
-    """Remove what was reported of jobs that are no more."""
+    """Remove the reports of removed jobs."""
     await scope[REPORTS].delete_many({"_id": {"$in": list(jobs)}}, session=scope.session)
 
 
@@ -95,6 +95,6 @@ async def _write(scope: Scope, reports: Sequence[Progress]) -> None:
     try:
         await scope[REPORTS].bulk_write(updates, ordered=False)
     except BulkWriteError as error:
-        # There is a report of a later lease.
+        # A duplicate key: a report of a later lease exists.
         if any(one["code"] != DUPLICATE for one in error.details["writeErrors"]):
             raise

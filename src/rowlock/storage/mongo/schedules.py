@@ -1,4 +1,4 @@
-"""What runs when, once in the fleet: a tick moves its schedule on, enqueues its job and records the run."""
+"""Schedules: a tick advances its schedule, enqueues its job and records the run, once in the fleet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pymongo.errors import DuplicateKeyError
 
 from rowlock.storage.mongo import enqueue
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after, floor
 from rowlock.storage.mongo.documents import BY_ID, JOBS
 from rowlock.storage.mongo.failures import DAY_SECONDS, remove_first
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after, floor
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import Receipt, Status
 from rowlock.storage.reliability import RunRecord, RunStatus, ScheduleRecord, Tick
@@ -24,7 +24,7 @@ RUNS = "rowlock_runs"
 
 INDEXES: tuple[Index, ...] = (
     Index(SCHEDULES),
-    Index(RUNS, "once", (("name", 1), ("tick", -1)), unique=True),  # one tick, one run, however many processes
+    Index(RUNS, "once", (("name", 1), ("tick", -1)), unique=True),  # one run per tick, however many processes
     Index(RUNS, "in_time", (("tick", -1), ("name", 1))),
     Index(RUNS, "open", (("open", 1),), where={"open": True}),
     Index(RUNS, "ended", (("endedAt", 1),), where={"endedAt": {"$exists": True}}),
@@ -44,16 +44,16 @@ _WITH_JOB: Document = {
 
 
 class _TickTaken(Exception):
-    """This tick has run: nothing of ours is kept."""
+    """This tick has run already: nothing that this call wrote is kept."""
 
 
 class Schedules(Worked):
-    """One tick, one job, however many machines; and every run is on record."""
+    """Enqueues one job per tick, however many machines, and records every run."""
 
     async def declare_schedules(self, schedules: Sequence[tuple[str, str, datetime]]) -> None:
         if not schedules:
             return
-        # In the order of names, so that of two who declare at once one waits for the other at the first.
+        # Ordered by name, so that concurrent declarations meet at the first common schedule.
         writes = [
             UpdateOne({"_id": name}, _declared(spec, first), upsert=True) for name, spec, first in sorted(schedules)
         ]
@@ -66,11 +66,16 @@ class Schedules(Worked):
             for one in found
         ]
 
+    async def move_schedule(self, name: str, expected: datetime, next_at: datetime) -> bool:
+        waiting = {"_id": name, "nextAt": floor(expected), "pausedAt": None}
+        moved = {"$set": {"nextAt": floor(next_at)}}
+        return (await self._plain(lambda scope: scope[SCHEDULES].update_one(waiting, moved))).matched_count > 0
+
     async def fire(self, tick: Tick) -> Receipt | None:
         try:
             return await self._atomic(lambda scope: _fire(scope, tick))
         except _TickTaken:
-            # A schedule that still waits for a tick that has run would wait for ever.
+            # A schedule that still waits for a tick that has run would wait forever.
             await self._plain(lambda scope: _advance(scope, tick))
             return None
 
@@ -112,7 +117,7 @@ class Schedules(Worked):
 
 
 def _declared(spec: str, first: datetime) -> list[Document]:
-    """What makes a schedule of this spec of what there is; one that has it already stays as it is."""
+    """Return the update that gives a schedule this spec; a schedule that has it already stays as it is."""
     same = {"$eq": ["$spec", {"$literal": spec}]}
     return [
         {"$set": {"nextAt": {"$cond": [same, "$nextAt", floor(first)]}}},
@@ -129,7 +134,7 @@ async def _fire(scope: Scope, tick: Tick) -> Receipt | None:
     if tick.job is None:
         await _add_run(scope, {**run, "status": RunStatus.MISSED.value, "endedAt": now})
         return None
-    # The run first: without a transaction it alone keeps two from enqueueing the job of one tick.
+    # The run first: without a transaction, it alone keeps two processes from enqueueing the job of one tick.
     await _add_run(scope, {**run, "status": RunStatus.WAITING.value, "jobId": tick.job.id, "open": True})
     try:
         (receipt,) = await enqueue.add(scope, [tick.job])
@@ -148,7 +153,7 @@ def _run_of(tick: Tick) -> Document:
 
 
 async def _add_run(scope: Scope, run: Document) -> None:
-    # Looked for first: an error in a transaction ends it.
+    # Look first: an error in a transaction ends it.
     if await scope[RUNS].find_one({"name": run["name"], "tick": run["tick"]}, {"_id": 1}, session=scope.session):
         raise _TickTaken
     try:
@@ -160,7 +165,7 @@ async def _add_run(scope: Scope, run: Document) -> None:
 
 
 async def _take_back(scope: Scope, tick: Tick, before: Document) -> None:
-    """Undo what was written for a tick whose job was refused, where no transaction does."""
+    """Without transactions: undo the writes for a tick whose job was rejected."""
     await scope[RUNS].delete_one(_run_of(tick))
     if tick.expected is not None:
         moved = {"_id": tick.name, "nextAt": floor(tick.next_at), "lastTick": floor(tick.at)}
@@ -168,7 +173,7 @@ async def _take_back(scope: Scope, tick: Tick, before: Document) -> None:
 
 
 async def _advance(scope: Scope, tick: Tick) -> Document | None:
-    """Move the schedule on, where it is this tick's turn; the schedule as it was, or None: the tick may not fire."""
+    """Advance the schedule if it is this tick's turn; returns the schedule before, or None if the tick may not fire."""
     if tick.expected is None:
         return {}
     due = {"_id": tick.name, "nextAt": floor(tick.expected), "pausedAt": None}
@@ -192,7 +197,7 @@ async def _close_runs(scope: Scope, limit: int) -> list[RunRecord]:
 
 
 def _ended(run: Document, now: datetime) -> Document:
-    """How a run ended whose job is over, or gone."""
+    """Return the end of a run whose job is finished or removed."""
     if not run["job"]:
         return {"status": RunStatus.UNKNOWN.value, "endedAt": now, "error": _REMOVED}
     (job,) = run["job"]
@@ -201,7 +206,7 @@ def _ended(run: Document, now: datetime) -> Document:
 
 
 def _run_record(run: Document) -> RunRecord:
-    """A run as it is, or as its job is while its end is not noted."""
+    """Return the record of a run; until its end is recorded, with the status of its job."""
     status, told = RunStatus(run["status"]), run
     if "endedAt" not in run and run["job"]:
         (job,) = run["job"]

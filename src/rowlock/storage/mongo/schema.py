@@ -1,20 +1,24 @@
-"""The schema: collections and indexes, which migrations ran, and running the rest.
+"""The schema: collections and indexes, the record of applied migrations, and running the pending ones.
 
-Each module says which indexes its verbs need (`INDEXES`); a migration is a set of them. Creating an index that is there
-already does nothing, so that two who migrate at once do no harm; the record of a migration is added once.
+Each module declares the indexes that its verbs need (`INDEXES`); a migration is a set of them. Creating an existing
+index does nothing, so concurrent migrations are safe; each migration is recorded once.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import orjson
 from pymongo import IndexModel
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
 from rowlock.errors import SchemaMissing
-from rowlock.storage.migrate import Migration, pending, require_current
+from rowlock.storage import migrate as rules
+from rowlock.storage.migrate import Applied, Migration
 from rowlock.storage.mongo import (
     access,
     alerts,
+    attempts,
     calling,
     changes,
     claim,
@@ -25,28 +29,40 @@ from rowlock.storage.mongo import (
     limits,
     listing,
     locks,
-    notes,
+    newest,
     operate,
     progress,
-    retain,
     schedules,
-    tally,
     workers,
 )
+from rowlock.storage.mongo import counter_deltas as notes
+from rowlock.storage.mongo import counters as tally
+from rowlock.storage.mongo import retention as retain
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.records import SchemaState
+from rowlock.storage.records import Finding, SchemaState, Severity
 
 _THERE_ALREADY = 48
 
-_STEPS: tuple[tuple[str, tuple[Index, ...]], ...] = (
-    (
+
+class Step(NamedTuple):
+    """One migration: the indexes that it creates."""
+
+    name: str
+    indexes: tuple[Index, ...]
+    oldest: int | None = None  # oldest compatible schema (see `storage.migrate`); None: its own number
+
+
+STEPS = (
+    Step(
         "jobs",
         (
             *claim.INDEXES,
             *enqueue.INDEXES,
+            *newest.INDEXES,
             *limits.INDEXES,
             *workers.INDEXES,
+            *attempts.INDEXES,
             *progress.INDEXES,
             *notes.INDEXES,
             *tally.INDEXES,
@@ -57,55 +73,73 @@ _STEPS: tuple[tuple[str, tuple[Index, ...]], ...] = (
             *failures.INDEXES,
         ),
     ),
-    ("reliability", (*locks.INDEXES, *schedules.INDEXES, *alerts.INDEXES)),
-    ("access", (*access.INDEXES,)),
-    ("imports", (*importing.INDEXES,)),
-    ("calls", (*calling.INDEXES,)),
+    Step("reliability", (*locks.INDEXES, *schedules.INDEXES, *alerts.INDEXES)),
+    Step("access", (*access.INDEXES,)),
+    Step("imports", (*importing.INDEXES,)),
+    Step("calls", (*calling.INDEXES,)),
 )
 
 
-def _migration(number: int, name: str, indexes: tuple[Index, ...]) -> Migration:
-    said = [index.as_document() for index in indexes]
-    return Migration(number, name, orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode())
+def _migration(number: int, step: Step) -> Migration:
+    said = [index.as_document() for index in step.indexes]
+    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+    return Migration(number, step.name, text, step.oldest or number)
 
 
-MIGRATIONS = tuple(_migration(number, *step) for number, step in enumerate(_STEPS, 1))
-INDEXES = tuple(index for _, indexes in _STEPS for index in indexes)
+MIGRATIONS = tuple(_migration(number, step) for number, step in enumerate(STEPS, 1))
+INDEXES = tuple(index for step in STEPS for index in step.indexes)
 
 
-async def applied(scope: Scope) -> dict[int, str]:
-    """The checksums of the migrations that ran, by number; none in an empty database."""
-    return {found["_id"]: found["checksum"] async for found in scope[connection.MIGRATIONS].find()}
+async def applied(scope: Scope) -> dict[int, Applied]:
+    """Return the applied migrations by number; empty for a database without a schema."""
+    found = scope[connection.MIGRATIONS].find()
+    return {one["_id"]: Applied(one["checksum"], one["oldest"]) async for one in found}
 
 
 async def migrate(scope: Scope) -> list[str]:
-    """Run what is missing, and name what this caller has run; indexes that were dropped since are made again."""
-    missing = pending(await applied(scope), MIGRATIONS)
+    """Run pending migrations, recreate dropped indexes, and return the labels of the migrations that this call ran."""
+    found = await applied(scope)
+    missing = rules.pending(found, MIGRATIONS)
+    if rules.state(found, MIGRATIONS).newer:
+        return []  # a newer release manages the indexes
     await _create(scope, INDEXES)
     ran = []
     for migration in missing:
         record = {"_id": migration.number, "name": migration.name, "checksum": migration.checksum}
+        record |= {"oldest": migration.oldest, "appliedAt": await scope.now()}
         try:
-            await scope[connection.MIGRATIONS].insert_one({**record, "appliedAt": await scope.now()})
+            await scope[connection.MIGRATIONS].insert_one(record)
         except DuplicateKeyError:
-            continue  # another did it at the same time
+            continue  # another process recorded it at the same time
         ran.append(migration.label)
     return ran
 
 
 async def state(scope: Scope) -> SchemaState:
-    return SchemaState(current=max(await applied(scope), default=0), wanted=len(MIGRATIONS))
+    return rules.state(await applied(scope), MIGRATIONS)
 
 
 async def check(scope: Scope) -> None:
-    """Raise unless the migrations ran, and the indexes that they made are still there."""
-    require_current(await applied(scope), MIGRATIONS)
+    """Raise unless all migrations ran and their indexes still exist."""
+    found = await applied(scope)
+    rules.require_usable(found, MIGRATIONS)
+    if rules.state(found, MIGRATIONS).newer:
+        return
     if lacking := await lacking_indexes(scope):
         raise SchemaMissing(f"indexes are missing or differ ({', '.join(lacking)}): run `rowlock migrate`")
 
 
+async def finding(scope: Scope) -> Finding:
+    """Return the finding of `doctor` about the schema."""
+    found = rules.finding(await applied(scope), MIGRATIONS)
+    if found.severity is Severity.OK and (lacking := await lacking_indexes(scope)):
+        said = f"indexes are missing or differ: {', '.join(lacking)}"
+        return Finding("schema", Severity.ERROR, said, "run `rowlock migrate`")
+    return found
+
+
 async def lacking_indexes(scope: Scope) -> list[str]:
-    """The indexes, as `collection.name`, that are not there as this release made them."""
+    """Return the indexes, as `collection.name`, that are missing or differ from the definitions of this release."""
     found: dict[str, dict[str, Document]] = {}
     for collection in {index.collection for index in INDEXES}:
         found[collection] = {one["name"]: dict(one) async for one in await scope[collection].list_indexes()}
@@ -128,7 +162,7 @@ async def _create(scope: Scope, indexes: tuple[Index, ...]) -> None:
             try:
                 await scope.db.create_collection(collection)
             except CollectionInvalid:
-                pass  # another made it at the same time
+                pass  # another process created it at the same time
             except OperationFailure as error:
                 if error.code != _THERE_ALREADY:
                     raise

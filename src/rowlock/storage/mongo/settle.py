@@ -1,16 +1,22 @@
-"""Settle: the end of an attempt, by its owner or by the rescue of a lease that ran out."""
+"""Settle: records the end of an attempt, for its owner or for the rescue of an expired lease."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from rowlock.errors import StoreUnavailable
+from pymongo.errors import OperationFailure
+
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.ids import uuid7
+from rowlock.storage.mongo import attempts
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
+from rowlock.storage.mongo.counter_deltas import Tally
+from rowlock.storage.mongo.dates import after, now_of
 from rowlock.storage.mongo.documents import (
     DELAYED,
     JOBS,
@@ -21,16 +27,15 @@ from rowlock.storage.mongo.documents import (
 )
 from rowlock.storage.mongo.endings import RUNNING_ONLY, SEEN, Changes, look, over
 from rowlock.storage.mongo.enqueue import KEYS
-from rowlock.storage.mongo.failures import FAILURES, failure_document
+from rowlock.storage.mongo.failures import failure_document, record_failures
 from rowlock.storage.mongo.finish import finish, is_plain
-from rowlock.storage.mongo.moments import after, now_of
-from rowlock.storage.mongo.notes import Tally
+from rowlock.storage.mongo.limits import take_back_starts
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.mongo.workers import WORKERS
-from rowlock.storage.records import Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
+from rowlock.storage.records import Attempt, Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
 
 AWAY_SECONDS = 0.5
-"""A look for dead workers that takes longer has waited for a server to come back."""
+"""A search for expired leases that takes longer has waited for a server to come back."""
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
 _FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
@@ -41,37 +46,61 @@ _LOST = {**SEEN, **dict.fromkeys(("owner", "lockedAt", "payload", "payloadText",
 
 
 class Settling(Worked):
-    """The verbs that end attempts."""
+    """Records how attempts end."""
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
         if not settlements:
             return []
+        if dead := [Attempt(end.job_id, end.lease) for end in settlements if end.outcome in _DEATHS]:
+            await self._plain(lambda scope: attempts.end(scope.db, dead), BUSY_SECONDS)  # their processes are gone
         left = settlements
         if all(map(is_plain, settlements)):
             left = await self._plain(lambda scope: finish(scope, owner, settlements), BUSY_SECONDS)
-        return await self._atomic(lambda scope: settle(scope, owner, left), BUSY_SECONDS) if left else []
+
+        async def work(scope: Scope) -> list[JobId]:
+            try:
+                return await settle(scope, owner, left)
+            except OperationFailure:  # a transaction of these attempts may conflict; the attempts have ended
+                await attempts.end(scope.db, [Attempt(end.job_id, end.lease) for end in left])
+                raise
+
+        return await self._atomic(work, BUSY_SECONDS) if left else []
 
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
         if limit <= 0:
             return []
-        began = time.monotonic()
+        heard_at = time.monotonic()  # the server's last answer
         expired = await self._plain(lambda scope: _expired(scope, limit, {"_id": 1}), BUSY_SECONDS)
         if not expired:
-            return []  # by far the most
+            return []  # the usual case
+
+        lost: list[Attempt] = []
 
         async def work(scope: Scope) -> list[Rescued]:
-            # The driver waits for a server that is away. Then nobody could beat, and this would come before they do.
-            if time.monotonic() - began > AWAY_SECONDS:
+            nonlocal heard_at, lost
+            # The driver waits while the server is away, and workers send no heartbeats. They must come before a rescue.
+            if time.monotonic() - heard_at > AWAY_SECONDS:
                 raise StoreUnavailable(f"MongoDB at {self.url} was away: its workers are heard before jobs are rescued")
-            return await _rescue(scope, limit, delay_seconds, redact)
+            try:
+                rescued, lost = await _rescue(scope, limit, delay_seconds, redact)
+            except OperationFailure:  # a conflict with another rescue or a lost attempt: the server did answer
+                heard_at = time.monotonic()
+                still = await _expired(Scope(scope.db, None, scope.clock), limit, {"lease": 1})
+                await attempts.end(scope.db, [Attempt(job["_id"], job["lease"]) for job in still])
+                raise
+            heard_at = time.monotonic()
+            return rescued
 
-        return await self._atomic(work, BUSY_SECONDS)
+        rescued = await self._atomic(work, BUSY_SECONDS)
+        with suppress(StoreError):  # if it fails, the next attempts end them
+            await self._plain(lambda scope: attempts.end(scope.db, lost), BUSY_SECONDS)
+        return rescued
 
 
 async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
-    """End these attempts; the jobs whose lease was lost stay as they are and are returned."""
+    """Settle these attempts; return the jobs whose lease was lost, which stay as they are."""
     tally = Tally()
     lost, now = await _settle(scope, owner, settlements, tally)
     if now is not None:
@@ -83,7 +112,7 @@ async def _settle(
     scope: Scope, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
 ) -> tuple[list[JobId], datetime | None]:
     ended, lost, now = await look(scope, owner, settlements)
-    # In a transaction whoever changes one of these jobs at the same time is in the way, and all of it is done again.
+    # In a transaction, a concurrent change of one of these jobs is a conflict, and all of it is retried.
     together = [ended] if scope.session is not None else [[one] for one in ended]
     for some in together:
         if some and now is not None:
@@ -98,8 +127,8 @@ async def _settle(
 async def _place(
     scope: Scope, now: datetime, owner: WorkerId, ended: Sequence[tuple[Document, Settlement]], tally: Tally
 ) -> bool:
-    """Put each job whose attempt has ended where its outcome says; False, and nothing else, if its lease is lost."""
-    changes, failures, keys = Changes(owner), [], []
+    """Apply each outcome to its job; returns False, and does nothing else, if a lease is lost."""
+    changes, failures, keys, unstarted = Changes(owner), [], [], []
     for job, end in ended:
         outcome = Outcome(end.outcome)
         change = tally[end.queue, end.type]
@@ -109,15 +138,19 @@ async def _place(
         if outcome is Outcome.FATAL:
             outcome = Outcome.FAILED
         elif job.get("cancelRequested") and outcome > Outcome.CANCELLED:
-            outcome = Outcome.CANCELLED  # whoever asked must not see it run again
-        if outcome not in _GIVEN_BACK:  # else the time is nobody's: no end that is counted has it
-            change.seconds += end.seconds
+            outcome = Outcome.CANCELLED  # a job with a requested cancel must not run again
+        if outcome not in _GIVEN_BACK:  # a released attempt does not count, nor does its time
+            change.seconds += end.seconds or 0.0
         reason = storable(end.error)
         if end.failure is not None:
             final = outcome is Outcome.FAILED
-            failures.append(failure_document(end.failure, job, end, owner, attempts, final, now))
+            failures.append((end.failure, failure_document(end.failure, job, end, owner, attempts, final, now)))
         fields: Document = {"attempts": attempts, "deaths": deaths, "updatedAt": now}
         gone: Document = dict(RUNNING_ONLY)
+        if end.seconds is None:
+            gone["startedAt"] = ""
+            if job.get("limitKey"):
+                unstarted.append((job["limitKey"], job["_id"], job["lease"]))
         if outcome <= Outcome.CANCELLED:
             change.alive -= 1
             change.succeeded += outcome is Outcome.SUCCEEDED
@@ -133,9 +166,10 @@ async def _place(
             fields |= {
                 "state": DELAYED if available_at > now else READY,
                 "status": Status.QUEUED.value,
-                "availableAt": available_at,
                 "queuedAt": now,
             }
+            if end.seconds is not None or available_at > now:  # a job that did not start keeps its old time
+                fields["availableAt"] = available_at
             gone["startedAt"] = ""
         if reason is not None:
             fields["error"] = reason
@@ -144,16 +178,17 @@ async def _place(
     if result.matched_count < len(ended):
         return False
     if failures:
-        await scope[FAILURES].insert_many(failures, session=scope.session)
+        await record_failures(scope, failures)
     if keys:
         await scope[KEYS].delete_many({"$or": keys}, session=scope.session)
+    await take_back_starts(scope, unstarted)
     return True
 
 
 async def _rescue(
     scope: Scope, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
-) -> list[Rescued]:
-    """End the attempts whose lease ran out, each as its lost owner would have had to."""
+) -> tuple[list[Rescued], list[Attempt]]:
+    """Settle the attempts with expired leases in place of their owners; also returns these attempts."""
     rescued = []
     tally = Tally()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
@@ -185,19 +220,19 @@ async def _rescue(
         status = _STATUS.get(outcome, Status.QUEUED)
         rescued.append(Rescued(job["_id"], type, queue, owner, attempts, job["maxAttempts"], status))
     if not rescued:
-        return []
-    # Meet their beats: of a rescue and a beat at the same time, one must come first.
+        return [], []
+    # Conflict with concurrent heartbeats of these owners, so that one comes before the other.
     await scope[WORKERS].update_many({"_id": {"$in": list(by_owner)}}, {"$inc": {"rescues": 1}}, session=scope.session)
     for owner, settlements in by_owner.items():
         await _settle(scope, owner, settlements, tally)
     for change in tally.values():
-        change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and how long the handler ran is not known
+        change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and the handler's run time is not known
     await tally.write(scope, expired[0]["now"])
-    return rescued
+    return rescued, [Attempt(job["_id"], job["lease"]) for job in expired]
 
 
 async def _expired(scope: Scope, limit: int, fields: Document) -> list[Document]:
-    """Running jobs whose owner was not seen, and whose claim is older, than their visibility timeout allows."""
+    """Return running jobs whose claim, and whose owner's last heartbeat, are older than their visibility timeout."""
     now: Any = now_of(scope.clock)
     late: Document = {"$lt": [{"$add": ["$lockedAt", "$visibilityMs"]}, now]}
     seen: Document = {"$ifNull": [{"$first": "$worker.seenAt"}, "$lockedAt"]}

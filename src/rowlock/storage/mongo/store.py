@@ -1,4 +1,4 @@
-"""MongoStore: the verbs of the contract, by subject."""
+"""MongoStore: implements the store contract with one class per subject."""
 
 from __future__ import annotations
 
@@ -9,42 +9,47 @@ from datetime import datetime
 from typing import TypeVar
 
 from rowlock.clock import Clock
-from rowlock.errors import StoreError
-from rowlock.storage.base import Wake
+from rowlock.errors import NoTransactions
+from rowlock.storage.contract import Wake
+from rowlock.storage.imports import ImportStep, TransactionBounds
 from rowlock.storage.mongo import schema
 from rowlock.storage.mongo.access import Access
 from rowlock.storage.mongo.alerts import Alerts
+from rowlock.storage.mongo.attempts import Recorder
 from rowlock.storage.mongo.calling import Calling
 from rowlock.storage.mongo.changes import Changing
 from rowlock.storage.mongo.claim import Claiming
 from rowlock.storage.mongo.connection import (
     BUSY_SECONDS,
+    NO_TRANSACTIONS,
     POOL_CONNECTIONS,
     STATEMENT_SECONDS,
     Link,
     Work,
     commit,
 )
+from rowlock.storage.mongo.counter_deltas import ring
+from rowlock.storage.mongo.counters import Counts
+from rowlock.storage.mongo.diagnostics import diagnose
 from rowlock.storage.mongo.enqueue import Producing
-from rowlock.storage.mongo.examine import examine
+from rowlock.storage.mongo.errors import own_words
 from rowlock.storage.mongo.failures import Failures
 from rowlock.storage.mongo.importing import Importing
 from rowlock.storage.mongo.limits import Limiting
 from rowlock.storage.mongo.listen import listen
 from rowlock.storage.mongo.listing import Listing
 from rowlock.storage.mongo.locks import Locks
-from rowlock.storage.mongo.notes import ring
 from rowlock.storage.mongo.operate import Operators
 from rowlock.storage.mongo.overview import Overview
 from rowlock.storage.mongo.progress import Progressing
-from rowlock.storage.mongo.retain import Retention
+from rowlock.storage.mongo.retention import Retention
 from rowlock.storage.mongo.schedules import Schedules
 from rowlock.storage.mongo.settle import Settling
-from rowlock.storage.mongo.tally import Counts
-from rowlock.storage.mongo.transaction import MongoTransaction
-from rowlock.storage.mongo.words import own_words
+from rowlock.storage.mongo.stepwise import step_of
+from rowlock.storage.mongo.transaction import MongoTransaction, TrialTransaction
+from rowlock.storage.mongo.transaction_bounds import transaction_bounds
 from rowlock.storage.mongo.workers import Working
-from rowlock.storage.records import Finding, SchemaState
+from rowlock.storage.records import Attempt, Finding, SchemaState
 
 T = TypeVar("T")
 
@@ -70,7 +75,7 @@ class MongoStore(
     Calling,
     Overview,
 ):
-    """Jobs in the collections of a MongoDB database."""
+    """A store in the collections of a MongoDB database."""
 
     def __init__(self, url: str, clock: Clock, *, connections: int = POOL_CONNECTIONS) -> None:
         self._link = Link(url, clock, connections)
@@ -79,7 +84,7 @@ class MongoStore(
         self.clock = clock
         self._crowds = {}
 
-    # -- life of the store ---------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self._link.open()
@@ -90,7 +95,7 @@ class MongoStore(
     async def now(self) -> datetime:
         return await self._link.bare(lambda scope: scope.now())
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, views: bool = False) -> list[str]:  # the collections have the views' names already
         return await self._link.bare(schema.migrate)
 
     async def schema(self) -> SchemaState:
@@ -99,28 +104,49 @@ class MongoStore(
     async def check_schema(self) -> None:
         await self._link.bare(schema.check)
 
-    async def examine(self) -> list[Finding]:
-        return await self._link.bare(examine)
+    async def diagnose(self) -> list[Finding]:
+        return await self._link.bare(diagnose)
 
-    # -- transactions of handlers --------------------------------------------------------------
+    # -- transactions --------------------------------------------------------------------------
 
-    def transaction(self) -> AbstractAsyncContextManager[MongoTransaction]:
-        return self._transaction()
+    def transaction(self, attempt: Attempt | None = None) -> AbstractAsyncContextManager[MongoTransaction]:
+        return self._transaction(attempt)
 
     def reading(self) -> AbstractAsyncContextManager[MongoTransaction]:
         return self._transaction(looks=True)
 
+    def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[MongoTransaction]:
+        attempt = None if step.lease is None else Attempt(step.job_id, step.lease)
+        return self._transaction(attempt, step=step)
+
+    async def transaction_bounds(self) -> TransactionBounds:
+        return await self._link.plain(transaction_bounds)
+
+    async def lacks_transactions(self) -> str | None:
+        return None if await self._link.replicated() else NO_TRANSACTIONS
+
     @asynccontextmanager
-    async def _transaction(self, *, looks: bool = False) -> AsyncIterator[MongoTransaction]:
+    async def _transaction(
+        self, attempt: Attempt | None = None, *, looks: bool = False, step: ImportStep | None = None
+    ) -> AsyncIterator[MongoTransaction]:
         if not await self._link.ready():
-            raise StoreError(
-                f"MongoDB at {self.url} is a single server without a replica set, which has no transactions: "
-                "start it with --replSet and run rs.initiate() once"
-            )
+            if step is None and not looks:
+                raise NoTransactions(NO_TRANSACTIONS)
+            async with self._link.without_session() as scope:
+                unbound = (
+                    MongoTransaction(scope, self.url, looks=True) if step is None else step_of(scope, self.url, step)
+                )
+                try:
+                    yield unbound
+                finally:
+                    unbound.end()
+                    await unbound.release()
+            return
         transaction: MongoTransaction | None = None
         try:
-            async with self._link.session() as session:
-                transaction = MongoTransaction(self._link.scope(session.client, session), self.url, looks=looks)
+            async with self._link.session(attempt and Recorder(attempt)) as session:
+                kind = TrialTransaction if step is not None and step.trial else MongoTransaction
+                transaction = kind(self._link.scope(session.client, session), self.url, looks=looks)
                 try:
                     yield transaction
                 finally:
@@ -140,7 +166,7 @@ class MongoStore(
     async def listen(self, wake: Wake) -> None:
         await listen(self._link, wake)
 
-    # -- within ------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------
 
     async def _atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
         return await self._link.atomic(work, seconds)

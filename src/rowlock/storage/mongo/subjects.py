@@ -1,4 +1,4 @@
-"""Who works on which subject of a sync, and what wrote its properties last: one document for each subject."""
+"""Locks of a sync's subjects, and marks of what last wrote their properties: one document for each subject."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rowlock.storage.calls import (
     later_marks,
 )
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after
+from rowlock.storage.mongo.errors import DUPLICATE
 from rowlock.storage.mongo.failures import remove_first
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.moments import after
-from rowlock.storage.mongo.words import DUPLICATE
 from rowlock.storage.mongo.work import Worked
 
 SUBJECTS = "rowlock_subjects"
@@ -29,7 +29,7 @@ INDEXES: tuple[Index, ...] = (Index(SUBJECTS, "in_time", (("touchedAt", 1),)),)
 
 
 class Subjects(Worked):
-    """One holder at a time, and marks that never go back."""
+    """Locks each subject for one holder at a time, and keeps marks that never go back."""
 
     async def hold_subjects(self, kind: str, keys: Sequence[str], holder: str, seconds: float) -> dict[str, Marks]:
         given, held = kept_keys(keys), checked_seconds(seconds)
@@ -57,13 +57,13 @@ class Subjects(Worked):
 
 
 async def prune(scope: Scope, now: datetime, before: datetime, limit: int) -> int:
-    """Remove up to so many subjects that nobody holds and nobody touched since then."""
+    """Remove up to `limit` subjects that are not locked and were not touched since `before`; return how many."""
     old = {"touchedAt": {"$lt": before}, "$or": [{"holder": None}, {"heldUntil": {"$lte": now}}]}
     return await remove_first(scope, SUBJECTS, old, "touchedAt", limit)
 
 
 async def _hold(scope: Scope, ids: list[Document], holder: str, seconds: float) -> list[Document]:
-    """Each subject is taken by a write that names who may have it; one that is new is nobody else's yet."""
+    """Lock the subjects that are free, each by a write that names its condition; return those that the holder has."""
     now = await scope.now()
     subjects = scope[SUBJECTS]
     held = {"holder": holder, "heldUntil": after(now, seconds)}
@@ -78,13 +78,13 @@ async def _hold(scope: Scope, ids: list[Document], holder: str, seconds: float) 
         except BulkWriteError as error:
             if any(one["code"] != DUPLICATE for one in error.details["writeErrors"]):
                 raise
-            # Another was quicker, and may have let go of some already.
+            # Another holder was quicker, and may have released some already.
             await subjects.update_many({"_id": {"$in": ids}, **free}, {"$set": held})
     return await subjects.find({"_id": {"$in": ids}, "holder": holder}).to_list()
 
 
 async def _mark(scope: Scope, kind: str, holder: str, told: Mapping[str, Marks]) -> set[str]:
-    """Those that were held, and are marked."""
+    """Mark and release the subjects that the holder has; return their keys."""
     ours = {"_id": {"$in": _ids(kind, told)}, "holder": holder}
     held = await scope[SUBJECTS].find(ours, session=scope.session).to_list()
     if not held:

@@ -1,9 +1,9 @@
-"""A transaction for a handler's own writes and the end of its job."""
+"""A transaction for a handler's own writes and the settlement of its job."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pymongo.errors import DuplicateKeyError, WriteError
@@ -12,6 +12,7 @@ from rowlock.errors import StoreError
 from rowlock.storage.mongo.connection import (
     OPTIONS,
     STATEMENT_SECONDS,
+    Database,
     Document,
     Scope,
     Session,
@@ -19,22 +20,23 @@ from rowlock.storage.mongo.connection import (
     patiently,
 )
 from rowlock.storage.mongo.enqueue import add
+from rowlock.storage.mongo.errors import DUPLICATE, own_words
 from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.mongo.settle import settle
-from rowlock.storage.mongo.words import DUPLICATE, own_words
+from rowlock.storage.mongo.wipe import wipeable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 
 T = TypeVar("T")
 
-_ASIDE_LOOKS = frozenset({"listCollections", "listIndexes"})
-_LOOKS = frozenset({"find", "aggregate", "count", "distinct", *_ASIDE_LOOKS})
-_ASIDE = frozenset({"create", "createIndexes", "collMod", *_ASIDE_LOOKS})
-"""What MongoDB takes in no transaction: it is done at once, and stays."""
+_LOOKS_ASIDE = frozenset({"listCollections", "listIndexes"})
+_LOOKS = frozenset({"find", "aggregate", "count", "distinct", *_LOOKS_ASIDE})
+ASIDE = frozenset({"create", "createIndexes", "collMod", "drop", "renameCollection", *_LOOKS_ASIDE})
+"""Commands that MongoDB does not take in a transaction: they run at once and are not rolled back."""
 
 
 class MongoTransaction(ImportingTransaction, Loading):
-    """Commands in a session's transaction, or one that only looks.
+    """Runs commands in a session's transaction; with `looks`, only commands that read.
 
     A command is a document, as in `db.runCommand`: `{"insert": "ledger", "documents": [{"line": "paid"}]}`.
     """
@@ -51,7 +53,7 @@ class MongoTransaction(ImportingTransaction, Loading):
         await self._command(query, args)
 
     async def fetch(self, query: Any, *args: Any) -> list[Any]:
-        """The documents that a find or an aggregate answers, the values of a distinct, or else the answer itself."""
+        """Return the documents of a find or an aggregate, the values of a distinct, or else the answer in a list."""
         answer = await self._command(query, args)
         if "cursor" in answer:
             return await self._run(lambda scope: _rest(scope, answer["cursor"]))
@@ -64,6 +66,10 @@ class MongoTransaction(ImportingTransaction, Loading):
         async with self._turn:
             return await self._run(lambda scope: add(scope, jobs))
 
+    def _check(self, query: Document) -> None:
+        if self._looks and not only_looks(query):
+            raise StoreError("this transaction only looks: write in one of store.transaction()")
+
     async def _command(self, query: Any, args: tuple[Any, ...]) -> Document:
         if not isinstance(query, dict) or not query or args:
             raise TypeError(
@@ -71,10 +77,9 @@ class MongoTransaction(ImportingTransaction, Loading):
                 f'execute({{"insert": "ledger", "documents": [{{"line": "paid"}}]}}); not {str(query)[:100]!r}'
             )
         name = next(iter(query))
-        if self._looks and name not in _LOOKS:
-            raise StoreError("this transaction only looks: write in one of store.transaction()")
-        if name in _ASIDE:
-            return await self._run(lambda scope: scope.db.command(query, codec_options=OPTIONS))
+        self._check(query)
+        if name in ASIDE:
+            return await self._run(lambda scope: _at_once(scope.db, query))
         return await self._run(lambda scope: patiently(scope, lambda own: _done(own, query)))
 
     async def _run(self, work: Work[T]) -> T:
@@ -85,12 +90,34 @@ class MongoTransaction(ImportingTransaction, Loading):
                 return await work(self._scope)
 
     def end(self) -> None:
-        """Nothing runs through this object any more."""
+        """Detach this object: any later call raises StoreError."""
         self._scope = self.connection = None
 
 
+class TrialTransaction(MongoTransaction):
+    """A transaction that is rolled back. A wipe only counts, since its deletes may be too many for a transaction."""
+
+    async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
+        return await self._run(lambda own: wipeable(own, table, scope))
+
+
+def only_looks(query: Document) -> bool:
+    """Whether a command writes nothing, not even its result ($out, $merge)."""
+    stages = query.get("pipeline", ())
+    return next(iter(query)) in _LOOKS and not any("$out" in stage or "$merge" in stage for stage in stages)
+
+
+async def _at_once(db: Database, query: Document) -> Document:
+    """Run a command outside of the transaction. `renameCollection` takes names without the database."""
+    if old := query.get("renameCollection"):
+        query = {**query, "renameCollection": f"{db.name}.{old}", "to": f"{db.name}.{query['to']}"}
+        db = db.client.admin
+    answer: Document = await db.command(query, codec_options=OPTIONS)
+    return answer
+
+
 async def _done(scope: Scope, query: Document) -> Document:
-    """The answer to a command; a write that was refused is in the answer, and the driver raises nothing for it."""
+    """Run a command and return its answer; raises for write errors, which the driver leaves in the answer."""
     answer: Document = await scope.db.command(query, session=scope.session, codec_options=OPTIONS)
     for refused in answer.get("writeErrors", ()):
         error = DuplicateKeyError if refused["code"] == DUPLICATE else WriteError
@@ -99,7 +126,7 @@ async def _done(scope: Scope, query: Document) -> Document:
 
 
 async def _rest(scope: Scope, cursor: Document) -> list[Document]:
-    """All documents of an answer, the batches that are still to come too."""
+    """Return all documents of an answer, fetching the batches that remain."""
     found = list(cursor["firstBatch"])
     while cursor["id"]:
         collection = cursor["ns"].partition(".")[2]

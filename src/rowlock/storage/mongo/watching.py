@@ -1,4 +1,4 @@
-"""How the work of some queues stands, in the MongoDB store."""
+"""The state of sync queues: counts, lag, failing jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from rowlock.storage import watching
 from rowlock.storage.calls import SyncCounts
 from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY
 from rowlock.storage.mongo.failures import FAILURES
 from rowlock.storage.mongo.listing import records
-from rowlock.storage.mongo.moments import after
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, JobRecord, Status
 from rowlock.storage.watching import DAY_SECONDS, FAILURES_LOOKED_AT, is_failing
@@ -23,14 +23,14 @@ _EVER = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 
 
 class Watching(watching.Watching, Worked):
-    """What operators of a sync ask."""
+    """Answers what operators ask about a sync."""
 
     async def failing(self, queues: Sequence[str], limit: int, company_id: str | None = None) -> list[JobRecord]:
         return await self._plain(lambda scope: _failing(scope, queues, limit, company_id))
 
     async def _retrying(self, queues: Sequence[str]) -> int:
         again = {
-            "queuedAt": _EVER,  # by the index of those that wait again: they are few
+            "queuedAt": _EVER,  # for the index of jobs that wait again, which are few
             "queue": {"$in": list(queues)},
             "state": {"$in": [READY, DELAYED]},
             "attempts": {"$gt": 0},
@@ -43,7 +43,7 @@ class Watching(watching.Watching, Worked):
             mine = {
                 "status": Status.SUCCEEDED.value,
                 "state": FINISHED,
-                "updatedAt": lately,  # when it ended, too: the index of what was over when
+                "updatedAt": lately,  # the same time as finishedAt, with an index
                 "finishedAt": lately,
                 "queue": {"$in": list(queues)},
             }
@@ -70,7 +70,7 @@ class Watching(watching.Watching, Worked):
 
 
 def _standing(now: datetime) -> Document:
-    """Sums over jobs, by the names of SyncCounts."""
+    """Return sums over jobs, by the names of SyncCounts."""
 
     def number(*conditions: Any) -> Document:
         return {"$sum": {"$cond": [{"$and": list(conditions)}, 1, 0]}}
@@ -105,7 +105,7 @@ async def _failing(scope: Scope, queues: Sequence[str], limit: int, company_id: 
 
 
 async def _failed_lately(scope: Scope, queues: Sequence[str], company_id: str | None) -> list[JobId]:
-    """The jobs of the last failures of each queue, or of the company, the latest first."""
+    """Return the jobs of the last failures of each queue, or of the company, the latest first."""
     if company_id is None:
         asked: list[Document] = [{"queueName": queue} for queue in queues]
     else:

@@ -1,4 +1,4 @@
-"""What the verbs of a subject build on, apart from the store's connections."""
+"""Base classes for the verbs of one subject, independent of the store's connections."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ T = TypeVar("T")
 
 
 class Worked(ABC):
-    """A store's verbs on a subject of their own."""
+    """Base of a class with the store's verbs on one subject."""
 
     url: str
     clock: Clock
 
     @abstractmethod
     async def _atomic(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
-        """Do the work in a transaction, again as often as others get in its way; without a replica set, plainly."""
+        """Run the work in a transaction, retried on conflicts; without a replica set, run it plainly."""
 
     @abstractmethod
     async def _plain(self, work: Work[T], seconds: float = STATEMENT_SECONDS) -> T:
-        """Do the work without one: reads, and writes of one document."""
+        """Run the work without a transaction: reads, and writes of one document."""
 
 
 class InTransaction(ABC):
-    """A transaction's verbs on a subject of their own."""
+    """Base of a class with a transaction's verbs on one subject."""
 
     @abstractmethod
     async def _run(self, work: Work[T]) -> T:
-        """Do the work in this transaction."""
+        """Run the work in this transaction."""

@@ -1,4 +1,4 @@
-"""Workers: who is there, which leases they hold, and how far their jobs are."""
+"""Workers: their heartbeats and the leases that they hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pymongo import UpdateOne
 
-from rowlock.storage.mongo.connection import BUSY_SECONDS, Scope
+from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
 from rowlock.storage.mongo.documents import JOBS, RUNNING
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
@@ -23,7 +23,7 @@ _HELD = dict.fromkeys(("lease", "owner", "attempts", "maxAttempts", "deaths", "c
 
 
 class Working(Worked):
-    """The verbs by which workers live."""
+    """Records the heartbeats of workers and reads their leases."""
 
     async def beat(self, workers: Sequence[Worker]) -> list[Held]:
         async def work(scope: Scope) -> list[Held]:
@@ -32,7 +32,7 @@ class Working(Worked):
                 UpdateOne(
                     {"_id": worker.id},
                     {
-                        "$set": {"name": worker.name, "queues": list(worker.queues), "seenAt": now},
+                        "$set": {"name": worker.name, "queues": list(worker.queues), "seenAt": now, **_types(worker)},
                         "$setOnInsert": {"startedAt": now},
                     },
                     upsert=True,
@@ -44,11 +44,25 @@ class Working(Worked):
 
         return await self._plain(work, BUSY_SECONDS) if workers else []
 
+    async def shortest_lease(self, owners: Sequence[WorkerId]) -> float | None:
+        mine = {"state": RUNNING, "owner": {"$in": list(owners)}}
+        shortest: list[Document] = [{"$match": mine}, {"$group": {"_id": None, "ms": {"$min": "$visibilityMs"}}}]
+
+        async def work(scope: Scope) -> float | None:
+            found = await (await scope[JOBS].aggregate(shortest, hint="running")).to_list()
+            return found[0]["ms"] / 1_000 if found else None
+
+        return await self._plain(work, BUSY_SECONDS)
+
     async def retire(self, owner: WorkerId) -> None:
         await self._plain(lambda scope: scope[WORKERS].delete_one({"_id": owner}), BUSY_SECONDS)
 
     async def held(self, owner: WorkerId) -> list[Held]:
         return await self._plain(lambda scope: _held(scope, [owner]), BUSY_SECONDS)
+
+
+def _types(worker: Worker) -> Document:
+    return {"types": list(worker.types)} if worker.types else {}
 
 
 async def _held(scope: Scope, owners: Sequence[WorkerId]) -> list[Held]:

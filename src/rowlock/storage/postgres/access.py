@@ -1,4 +1,4 @@
-"""Tokens, requests and changes: what the HTTP API asks of the PostgreSQL store."""
+"""Tokens, idempotent requests and changes in the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rowlock.storage.records import JobId, Status
 
 
 class Access:
-    """Who may ask, what was asked before, and what has changed."""
+    """The verbs for tokens, idempotent requests and changes."""
 
     _connections: Connections
     clock: Clock

@@ -1,6 +1,6 @@
-"""Enqueue on the caller's own connection: one statement, whichever driver carries it.
+"""Enqueues on the caller's own connection: one statement, through any supported driver.
 
-Drivers are told apart by the module of their class, so that none of them needs to be installed.
+Recognises a driver by the module of the connection's class, so that none of them needs to be installed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _driver(connection: Any) -> str:
 
 
 def is_async(connection: Any) -> bool:
-    """Whether this connection must be awaited."""
+    """Returns whether this connection must be awaited."""
     return _driver(connection) == "asyncpg" or type(connection).__name__.startswith("Async")
 
 
 async def enqueue_on(connection: Any, jobs: Sequence[NewJob], now: Any) -> list[Receipt]:
-    """Enqueue in the caller's transaction, through any connection that a caller may have."""
+    """Enqueues in the caller's transaction; raises TypeError for a connection of an unsupported driver."""
     if not is_async(connection):
         return enqueue_on_blocking(connection, jobs, now)
     args = _lists(columns(jobs, True, now))
@@ -71,7 +71,7 @@ async def enqueue_on(connection: Any, jobs: Sequence[NewJob], now: Any) -> list[
 
 
 def enqueue_on_blocking(connection: Any, jobs: Sequence[NewJob], now: Any) -> list[Receipt]:
-    """The same through a synchronous connection, in this thread."""
+    """`enqueue_on` through a synchronous connection, in this thread."""
     args = _lists(columns(jobs, True, now))
     match _driver(connection):
         case "psycopg" if not is_async(connection):
@@ -100,12 +100,12 @@ def enqueue_on_blocking(connection: Any, jobs: Sequence[NewJob], now: Any) -> li
 
 
 def _outside(connection: Any) -> bool:
-    """Whether a psycopg connection commits by itself: there its own transaction() may begin one, and end it."""
+    """Returns whether a psycopg connection commits by itself now, so that its transaction() begins and ends one."""
     return bool(connection.autocommit and connection.info.transaction_status == 0)
 
 
 def _lists(args: list[Any]) -> list[Any]:
-    """Arrays as lists: to psycopg a tuple is a composite value."""
+    """Returns arrays as lists, because psycopg sends a tuple as a composite value."""
     return [list(value) if isinstance(value, tuple) else value for value in args]
 
 

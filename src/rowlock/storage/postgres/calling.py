@@ -1,4 +1,4 @@
-"""Calls of other services in the PostgreSQL store: what counts against their limits, and who works on which subject."""
+"""Rate limits of outbound calls and locks on their subjects in the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rowlock.storage.postgres.connection import Connections
 
 
 class Calling:
-    """What keeps calls of another service within its limits, and those about one subject apart and in order."""
+    """The verbs for outbound calls."""
 
     _connections: Connections
     clock: Clock

@@ -24,6 +24,7 @@ from rowlock.storage.import_rows import (
     listing,
     may_be,
     needed_indexes,
+    parts_of,
     planned_index,
     resumed_ends,
 )
@@ -40,6 +41,7 @@ from rowlock.storage.imports import (
     NewImport,
     Plan,
     Started,
+    chunk_of,
 )
 from rowlock.storage.postgres.caller import enqueue_on
 from rowlock.storage.postgres.connection import SQL, Connections, own_words
@@ -47,16 +49,16 @@ from rowlock.storage.postgres.listen import Bell
 from rowlock.storage.postgres.rows import clean, columns, receipts
 from rowlock.storage.records import JobId, NewJob
 
-_ROUNDS = 5  # a duplicate may end between being in the way and being looked up
+_ROUNDS = 5  # a duplicate can end between the conflict and the look-up
 _IN_THE_WAY = ("imports_once", "imports_exclusive")
 
 
 class _Overtaken(Exception):
-    """Another import of its scope has started since."""
+    """Another import of the same scope has started since."""
 
 
 class Importing:
-    """Where imports rest."""
+    """The verbs for import records."""
 
     _connections: Connections
     _bell: Bell
@@ -89,7 +91,7 @@ class Importing:
                 raise StoreError(f"{new.file_name!r} is, and is not, a duplicate: imports of it keep ending; try again")
             (row,) = await own.fetch(SQL["import_records"], [found[0][0]])
         if created:
-            # After the commit: NOTIFY inside it would make all committers wait for each other.
+            # After the commit: NOTIFY inside the transaction serializes all commits.
             self._bell.ring({job.queue})
         return Added(import_record(row), bool(created))
 
@@ -117,6 +119,9 @@ class Importing:
     async def chunks(self, import_id: ImportId) -> list[ChunkRecord]:
         rows = await self._connections.fetch("import_chunks", import_id) if is_uuid(import_id) else []
         return [chunk_record(row) for row in rows]
+
+    async def parts(self, import_id: ImportId, chunk: int) -> list[ChunkRecord]:
+        return parts_of(await self.chunks(import_id), chunk)
 
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
         asked = (import_id, after_row, limit + 1)
@@ -152,7 +157,7 @@ class Importing:
         async with self._connections.connection(transaction=True) as own:
             if not await own.fetch(SQL["end_import"], *asked):
                 return None
-            # A statement of its own: chunks whose end the one above waited for are over.
+            # A separate statement: it sees the chunks whose end the one above waited for.
             return [row[0] for row in await own.fetch(SQL["live_import_jobs"], import_id)]
 
     async def resume_import(self, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
@@ -181,7 +186,7 @@ class Importing:
                 return False
             parent, finish = resumed_ends(total, jobs)
             await own.fetch(SQL["resume_import"], import_id, parent, finish, self._now)
-            # Now that none of its scope can run beside it: all that have started are seen.
+            # No import of its scope can run beside it now, so this sees all that have started.
             if await own.fetch(SQL["overtaken_import"], import_id):
                 raise _Overtaken
             await own.fetch(SQL["resume_chunks"], import_id, list(jobs), [job.id for job in jobs.values()])
@@ -192,11 +197,11 @@ class Importing:
     async def close_imports(self, limit: int) -> list[ImportRecord]:
         found = await self._connections.fetch("dead_imports", None, limit)
         if not found:
-            return []  # by far the most: one statement
+            return []  # the usual case: one statement
         ids = [row[0] for row in found]
         async with self._connections.connection(transaction=True) as own:
             await own.fetch(SQL["hold_imports"], ids)
-            # Again, now that nobody else can end or resume them.
+            # Again, now that no other process can end or resume them.
             dead = await own.fetch(SQL["dead_imports"], ids, limit)
             told = [death(*row[1:]) for row in map(tuple, dead)]
             messages, errors = [message for message, _ in told], [error for _, error in told]
@@ -208,6 +213,10 @@ class Importing:
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         rows = await self._connections.fetch("sweepable_imports", days, limit, self._now)
         return await self._imports([row[0] for row in rows])
+
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        if is_uuid(import_id):
+            await self._connections.fetch("trim_import_errors", import_id, keep)
 
     async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         if not is_uuid(import_id):
@@ -223,12 +232,12 @@ class Importing:
         return int(await self._connections.value("prune_imports", days, limit, self._now))
 
     async def _imports(self, ids: Sequence[Any]) -> list[ImportRecord]:
-        """The records with these ids, in their order."""
+        """Returns the records with these ids, in the order of the ids."""
         return [import_record(row) for row in await self._connections.fetch("import_records", ids)] if ids else []
 
 
 class _Said:
-    """What is said of a chunk, as the statements take it."""
+    """A chunk's result, as arguments of the statements."""
 
     def __init__(self, result: ChunkResult) -> None:
         self.chunk = [*chunk_columns(result).values()]
@@ -236,7 +245,7 @@ class _Said:
 
 
 class ImportingTransaction:
-    """What an import records in a transaction together with the end of its job."""
+    """The import verbs inside a transaction, committed together with the end of the import's job."""
 
     connection: Any
     _clock: Clock
@@ -261,12 +270,12 @@ class ImportingTransaction:
     ) -> ChunkEnd | None:
         if not is_uuid(import_id):
             return None
-        said = _Said(result)  # before the lock: other chunks wait for it
+        said = _Said(result)  # before the lock, which blocks other chunks
         with own_words(self._url):
             if not (held := await self.connection.fetch(SQL["hold_import"], import_id)):
                 return None
             apart = planned_index(index, held[0][0]) == held[0][0]
-            name = "record_apart" if apart else "record_chunk"
+            name = "record_part" if index < 0 else "record_apart" if apart else "record_chunk"
             if not await self._record(name, import_id, index, said, job_id):
                 return None
             await self.connection.fetch(SQL["touch_import"], import_id, self._clock.now())
@@ -285,16 +294,11 @@ class ImportingTransaction:
         with own_words(self._url):
             if not await self.connection.fetch(SQL["hold_finish"], import_id, job_id):
                 return None
-            # Statements of their own: they see what the one above waited for.
+            # Separate statements: they see what the one above waited for.
             if await self.connection.fetch(SQL["waiting_chunks"], import_id):
                 return None
             (row,) = await self.connection.fetch(SQL["import_records"], [import_id])
         return import_record(row)
-
-    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
-        if is_uuid(import_id):
-            with own_words(self._url):
-                await self.connection.fetch(SQL["trim_import_errors"], import_id, keep)
 
     async def end_import(
         self,
@@ -311,15 +315,17 @@ class ImportingTransaction:
             return False
         with own_words(self._url):
             if job_id is not None:
-                # Else the chunks could be looked at as they were before a resume that we wait for.
+                # Without this lock the statement could see the chunks as they were before a concurrent resume.
                 await self.connection.fetch(SQL["hold_imports"], [import_id])
             return bool(await self.connection.fetch(SQL["end_import"], *asked))
 
     async def _record(self, name: str, import_id: ImportId, index: int, said: _Said, job_id: Any) -> bool:
-        """Put what is said of a chunk in place of what was said; False, and nothing else, if it is another job's."""
+        """Replaces the recorded result of a chunk. Returns False and does nothing if the chunk is another job's."""
         if job_id is not None and not is_uuid(job_id):
             return False
         asked = (import_id, index, *said.chunk, self._clock.now(), job_id)
+        if name == "record_part":
+            asked += (chunk_of(index),)
         if not await self.connection.fetch(SQL[name], *asked):
             return False
         await self.connection.fetch(SQL["forget_chunk_errors"], import_id, index)

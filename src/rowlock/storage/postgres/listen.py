@@ -1,4 +1,4 @@
-"""Hints that a queue may have work: sent soon after a commit, received on a connection of their own."""
+"""Wake-up hints that a queue may have work: sent right after a commit, received on a separate connection."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import asyncpg
 
 from rowlock.errors import StoreError, StoreUnavailable
-from rowlock.storage.base import Wake
+from rowlock.storage.contract import Wake
 from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
 
 CHANNEL = "rowlock"
 KEEPALIVE_SECONDS = 30.0
-RING_GAP_SECONDS = 0.002  # a busy producer rings no more often: the first hint is at once, the next ones are joined
+RING_GAP_SECONDS = 0.002  # pause between hints of a busy producer: the first is sent at once, the next ones merged
 
 
 class Bell:
-    """Rings for queues after a commit, on a connection of its own, which no verb has to wait for.
+    """Sends hints after commits on a separate connection, so that no verb waits for them.
 
-    Rings that come while one is under way are joined into the next.
+    Hints that come while one is being sent are merged into the next.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -28,9 +28,12 @@ class Bell:
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._due: set[str] = set()
         self._ringer: asyncio.Task[None] | None = None
+        connections.on_read_only.add(self._hang_up)  # a hint through a demoted server reaches no listener
 
     def ring(self, queues: Set[str]) -> None:
         self._due |= queues
+        if self._connections.closed:
+            return  # called by the last verb to end: nothing would close a connection opened now
         if self._due and (self._ringer is None or self._ringer.done()):
             self._ringer = asyncio.create_task(self._ring())
 
@@ -41,7 +44,7 @@ class Bell:
                 await self._send(queues)
             except StoreError:
                 self._hang_up()
-                return  # a hint is lost; polling finds the job
+                return  # the hint is lost; polling finds the job
             await asyncio.sleep(RING_GAP_SECONDS)
 
     async def _send(self, queues: list[str]) -> None:
@@ -56,14 +59,19 @@ class Bell:
             self._connection = None
 
     async def close(self) -> None:
-        if self._ringer is not None and not self._ringer.done():
-            await asyncio.wait([self._ringer], timeout=1.0)
-            self._ringer.cancel()
-        self._hang_up()
+        ringer = self._ringer
+        try:
+            if ringer is not None and not ringer.done():
+                await asyncio.wait([ringer], timeout=1.0)
+        finally:
+            if ringer is not None and not ringer.done():
+                ringer.cancel()
+                await asyncio.wait([ringer])  # it may be connecting: close its connection after its end
+            self._hang_up()
 
 
 async def listen(connections: Connections, url: str | None, wake: Wake) -> None:
-    """Call `wake` on every hint until cancelled; raises StoreUnavailable when hints cannot be had or end."""
+    """Calls `wake` on every hint until cancelled; raises StoreUnavailable if hints are unavailable or end."""
     if url is None and connections.pooled:
         raise StoreUnavailable(
             "a pooler stands before PostgreSQL, so notifications cannot be had through it; "
@@ -76,18 +84,20 @@ async def listen(connections: Connections, url: str | None, wake: Wake) -> None:
         kind, _, name = str(payload).partition(":")
         wake(kind, name)
 
+    connections.on_read_only.add(ended.set)
     try:
         connection.add_termination_listener(lambda _: ended.set())
         with own_words(connections.url):
             await connection.add_listener(CHANNEL, on_hint)
-            wake("queue", "*")  # what was enqueued before we listened
+            wake("queue", "*")  # jobs enqueued before this listened
             while not ended.is_set():
                 try:
                     async with asyncio.timeout(KEEPALIVE_SECONDS):
                         await ended.wait()
                 except TimeoutError:
-                    # A half-open socket never tells: ask, so that a dead listener is noticed and replaced.
+                    # A half-open socket reports nothing: a query detects it, so that the listener is replaced.
                     await connection.execute("SELECT 1", timeout=KEEPALIVE_SECONDS)
         raise StoreUnavailable(f"the notification connection to {connections.url} ended")
     finally:
+        connections.on_read_only.discard(ended.set)
         connection.terminate()

@@ -1,4 +1,4 @@
-"""Finding jobs in the PostgreSQL store: pages and counts of those that match."""
+"""Finds jobs in the PostgreSQL store: pages and counts of those that match a filter."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rowlock.storage.postgres.connection import SQL, Connections
 from rowlock.storage.postgres.rows import clean, record
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
 
-# Ids are UUIDv7: their order is time's.
+# Ids are UUIDv7, so their order is that of time.
 _NEWEST = "SELECT id FROM (\n{}\n) matching {} ORDER BY id DESC LIMIT $5"
 _COUNT = "SELECT count(*) FROM (SELECT FROM (\n{}\n) matching {} LIMIT $5) counted"
-# As overview.reason_of says.
+# The same as overview.reason_of.
 _REASON = r"left(split_part(split_part(coalesce({}.error, ''), E'\n', 1), ' (attempt ', 1), 200) = ${}"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class Listing:
-    """Looking at jobs."""
+    """The verbs that read jobs."""
 
     _connections: Connections
 
@@ -31,7 +31,7 @@ class Listing:
         if cursor is not None and not is_uuid(cursor):
             raise ValueError(f"{cursor[:40]!r} is not a cursor that a page of jobs came with")
         if where == JobFilter(ids=where.ids) and where.ids is not None and cursor is None:
-            # Nothing to choose by but the ids themselves: many are read like this, and often.
+            # A filter of ids alone skips the search: this frequent call reads many jobs.
             found = await self._records(_known(where.ids))
             return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
         ids = await self._ids(where, limit + 1, cursor)
@@ -44,7 +44,7 @@ class Listing:
         return int(rows[0][0])
 
     async def _ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> list[JobId]:
-        """The newest matching ids before the cursor."""
+        """Returns the newest matching ids before the cursor."""
         rows = await self._connections.run(*_question(_NEWEST, where, limit, cursor))
         return [str(row[0]) for row in rows]
 
@@ -56,7 +56,7 @@ class Listing:
 
 
 def _question(form: str, where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]:
-    """The statement that finds these jobs by the narrowest way to them, and what it is asked with."""
+    """Returns the most selective statement for this filter, and its arguments."""
     found, bound = SQL[_way(where)], ""
     asked = _asked(where, limit, cursor)
     if where.type_prefix is not None:
@@ -74,7 +74,7 @@ def _question(form: str, where: JobFilter, limit: int, cursor: str | None = None
 def _way(where: JobFilter) -> str:
     if where.ids is not None:
         return "matching_ids"
-    narrow = where.company_id is not None and where.status is not Status.PROCESSING  # few run, whosever they are
+    narrow = where.company_id is not None and where.status is not Status.PROCESSING  # few jobs run, over all companies
     return f"matching_{where.status or 'any'}{'_of_company' if narrow else ''}"
 
 
@@ -88,5 +88,5 @@ def _asked(where: JobFilter, limit: int, cursor: str | None = None) -> list[Any]
 
 
 def _known(ids: Sequence[JobId]) -> list[JobId]:
-    """Those that may be some job's, each once."""
+    """Returns the well-formed ids, each once."""
     return [job_id for job_id in dict.fromkeys(ids) if is_uuid(job_id)]

@@ -1,4 +1,4 @@
-"""Rows into the user's tables: what an import does inside its transaction."""
+"""Loads rows into users' tables, inside an import's transaction."""
 
 from __future__ import annotations
 
@@ -9,28 +9,42 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from rowlock.errors import ImportFault, StoreError
+from rowlock.errors import ImportFault, StatementRefused
 from rowlock.storage.chunk import all_new, in_key_order
-from rowlock.storage.postgres.beside import Beside, beside
+from rowlock.storage.exact import INEXACT, inexact, reason
+from rowlock.storage.imports import ImportId
 from rowlock.storage.postgres.connection import message, own_words
-from rowlock.storage.postgres.put import Put
-from rowlock.storage.postgres.refuse import refused, rounding, rows_fault
-from rowlock.storage.postgres.rehearse import rehearsed
-from rowlock.storage.postgres.shape import Shape, creation, found, must_have, place, quoted, shape_of
-from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, numbered, too_precise
+from rowlock.storage.postgres.diff import Diff, diff
+from rowlock.storage.postgres.dry_run import dry_run
+from rowlock.storage.postgres.merge import LeftOut, Merge
+from rowlock.storage.postgres.row_errors import refused, rows_fault
+from rowlock.storage.postgres.stage import LOAD_SECONDS, Stage, copy, in_utc, numbered
+from rowlock.storage.postgres.table_schema import (
+    TableSchema,
+    changing,
+    creation,
+    found,
+    must_have,
+    place,
+    quoted,
+    shape_of,
+)
 from rowlock.storage.postgres.wipe import wiped
-from rowlock.storage.refusals import Refusals
-from rowlock.storage.tables import Column, FoundTable, Kind, Load, Loaded, Mode
+from rowlock.storage.row_errors import RowErrors
+from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode, Refused
 
 if TYPE_CHECKING:
     import polars as pl
 
 
 class Loading:
-    """The verbs of an import on tables that are not Rowlock's."""
+    """The import verbs on users' tables."""
 
     connection: Any
     _url: str
+
+    def staging_table(self, import_id: ImportId) -> str:
+        return f"rowlock.stage_{import_id.replace('-', '')}"
 
     async def table(self, name: str) -> FoundTable | None:
         with own_words(self._url):
@@ -42,9 +56,9 @@ class Loading:
                 async with self.connection.transaction():
                     await self.connection.execute(creation(name, columns, key))
             except asyncpg.InvalidSchemaNameError as error:
-                raise StoreError(f"table {name} cannot be created: {message(error)}") from error
+                raise StatementRefused(f"table {name} cannot be created: {message(error)}") from error
             except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
-                # IF NOT EXISTS looks, and then creates: another has done so in between.
+                # IF NOT EXISTS checks first and creates later: another session created it in between.
                 await must_have(self.connection, name)
 
     async def drop_table(self, name: str) -> None:
@@ -61,22 +75,21 @@ class Loading:
             shape = await self._checked(load)
             frame = await asyncio.to_thread(in_key_order, load, frame)
             if load.direct or load.mode is Mode.REPLACE or not load.key:
-                apart = Beside(frame, 0, frame.clear())
+                apart = Diff(frame, 0, frame.clear())
             else:
-                apart = await beside(self.connection, load, shape, frame)
+                apart = await diff(self.connection, load, shape, frame)
             inserted = await self._straight(load, shape, apart.new) if len(apart.new) else 0
             if inserted is None:
                 return await self._staged(load, shape, frame)
             rest = await self._staged(load, shape, apart.rest) if len(apart.rest) else Loaded()
-            unchanged = rest.unchanged + apart.same + len(apart.new) - inserted
-            return replace(rest, inserted=rest.inserted + inserted, unchanged=unchanged)
+            return replace(rest, inserted=rest.inserted + inserted, unchanged=rest.unchanged + apart.same)
 
-    async def _staged(self, load: Load, shape: Shape, frame: pl.DataFrame) -> Loaded:
-        refusals = Refusals(load)
+    async def _staged(self, load: Load, shape: TableSchema, frame: pl.DataFrame) -> Loaded:
+        row_errors = RowErrors()
         stage = Stage(self.connection, load, shape)
         await stage.create()
-        await stage.fill(frame, refusals)
-        loaded = await Put(self.connection, load, shape, stage, frame["row"].to_list()).all(refusals)
+        await stage.fill(frame, row_errors)
+        loaded = await Merge(self.connection, load, shape, stage, frame["row"].to_list()).all(row_errors)
         await stage.drop()
         return loaded
 
@@ -84,54 +97,77 @@ class Loading:
         with own_words(self._url):
             shape = await self._checked(load)
             source = await must_have(self.connection, staged, [column.name for column in load.columns])
-            refusals, stage = Refusals(load), Stage(self.connection, load, shape)
-            for rows, name in await self._rounded(load, shape, source):
-                refusals.add(*(rounding(row, name, shape.places[name]) for row in rows))
-            if refusals.rows:
-                return Loaded(refused=refusals.in_order())
+            row_errors, stage = RowErrors(), Stage(self.connection, load, shape)
+            bad: dict[int, Refused] = {}
+            for rows, name, why in await self._inexact(load, shape, source):
+                bad = {row: Refused(row, INEXACT, why, name) for row in rows} | bad
+            row_errors.add(*bad.values())
+            if row_errors.rows:
+                return Loaded(refused=row_errors.in_order())
             undo = self.connection.transaction()
             await undo.start()
             try:
                 await stage.create()
                 await stage.fill_from(load, source.sql)
-                loaded = await Put(self.connection, load, shape, stage, None).all(refusals)
+                loaded = await Merge(self.connection, load, shape, stage, None).all(row_errors)
                 await stage.drop()
             except asyncpg.PostgresError as error:
                 await undo.rollback()
                 if not rows_fault(error):
                     raise
-                raise ImportFault(f"{load.table} refused a row, and all are kept or none: {_why(error)}") from error
-            if not refusals.rows:
+                await self._refuse(load, shape, source, row_errors)
+                if not row_errors.rows:
+                    raise ImportFault(f"{load.table} refused a row, and all are kept or none: {_why(error)}") from error
+                return Loaded(refused=row_errors.in_order())
+            if not row_errors.rows:
                 await undo.commit()
                 return loaded
             await undo.rollback()
             rows = await self.connection.fetch(numbered(load, source.sql))
-            return Loaded(refused=[replace(each, row=rows[each.row][0]) for each in refusals.in_order()])
+            return Loaded(refused=[replace(each, row=rows[each.row][0]) for each in row_errors.in_order()])
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
+    async def remove_replaced(self, load: Load, rows_max: int) -> int:
+        return 0  # on PostgreSQL an import that replaces is staged
+
+    async def unstage(self, staged: str, rows: Sequence[int]) -> None:
+        with own_words(self._url):
+            statement = f"DELETE FROM {place(staged)} WHERE row = ANY($1::bigint[])"  # noqa: S608 - quoted
+            await self.connection.execute(statement, list(rows), timeout=LOAD_SECONDS)
+
+    async def dry_run(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
         with own_words(self._url):
             if await shape_of(self.connection, load.table) is None:
                 return await asyncio.to_thread(all_new, load, frame)
             shape = await self._checked(load)
             ordered = await asyncio.to_thread(in_key_order, load, frame)
-            return await rehearsed(self.connection, load, shape, ordered, wiped)
+            return await dry_run(self.connection, load, shape, ordered, wiped)
 
-    async def _rounded(self, load: Load, shape: Shape, source: Shape) -> list[tuple[list[int], str]]:
-        """The rows of a staging table with numbers that the table would round."""
+    async def _refuse(self, load: Load, shape: TableSchema, source: TableSchema, row_errors: RowErrors) -> None:
+        """Finds the rows of a staging table that the columns of the table do not accept."""
+        undo, stage = self.connection.transaction(), Stage(self.connection, load, shape)
+        await undo.start()
+        try:
+            await stage.create()
+            await stage.refuse_from(source.sql, row_errors)
+        finally:
+            await undo.rollback()
+
+    async def _inexact(self, load: Load, shape: TableSchema, source: TableSchema) -> list[tuple[list[int], str, str]]:
+        """Returns the rows of a staging table with values that the table would change, by column, with the reason."""
         found = []
         for column in load.columns:
-            if column.kind is Kind.DECIMAL and column.name in shape.places:
-                name = quoted(column.name)
-                rows = await self.connection.fetch(
-                    f"SELECT {quoted('row')} FROM {source.sql} WHERE {name} <> round({name}, $1)"  # noqa: S608 - quoted
-                    f" ORDER BY 1 LIMIT {load.refused_max + 1}",
-                    shape.places[column.name],
-                    timeout=LOAD_SECONDS,
-                )
-                found.append(([row[0] for row in rows], column.name))
+            kept = shape.keeps.get(column.name)
+            changes = kept and changing(quoted(column.name), column.kind, kept, shape.bases[column.name])
+            if kept and changes:
+                async with in_utc(self.connection):  # local time is ambiguous in the hour repeated at DST end
+                    rows = await self.connection.fetch(
+                        f"SELECT {quoted('row')} FROM {source.sql} WHERE {changes}",  # noqa: S608 - quoted
+                        timeout=LOAD_SECONDS,
+                    )
+                found.append(([row[0] for row in rows], column.name, reason(column.name, column.kind, kept)))
         return found
 
-    async def _checked(self, load: Load) -> Shape:
+    async def _checked(self, load: Load) -> TableSchema:
         shape = await must_have(self.connection, load.table, [column.name for column in load.columns])
         if load.key and frozenset(load.key) not in shape.keys:
             raise ImportFault(
@@ -139,18 +175,21 @@ class Loading:
             )
         return shape
 
-    async def _straight(self, load: Load, shape: Shape, frame: pl.DataFrame) -> int | None:
-        """Copy into the table itself; None, and nothing done, where that does not go well with every row."""
-        if await asyncio.to_thread(list, too_precise(load, shape, frame)):
+    async def _straight(self, load: Load, shape: TableSchema, frame: pl.DataFrame) -> int | None:
+        """Copies into the table itself; returns None and does nothing if any row fails."""
+        if await asyncio.to_thread(list, inexact(load, shape.keeps, frame)):
             return None
         names = [column.name for column in load.columns]
         try:
             async with self.connection.transaction():
-                if shape.deferrable:  # what is refused as late as at the commit names no row
+                if shape.deferrable:  # an error at the commit would name no row
                     await self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-                return await copy(self.connection, shape.schema, shape.name, names, frame.drop("row"))
-        except asyncpg.FeatureNotSupportedError:
-            return None  # a table whose rows are guarded by policies takes no COPY
+                inserted = await copy(self.connection, shape.schema, shape.name, names, frame.drop("row"))
+                if inserted != len(frame):
+                    raise LeftOut
+                return inserted
+        except (LeftOut, asyncpg.FeatureNotSupportedError):
+            return None  # a table with row-level security refuses COPY
         except asyncpg.PostgresError as error:
             if not rows_fault(error):
                 raise
@@ -158,5 +197,5 @@ class Loading:
 
 
 def _why(error: asyncpg.PostgresError) -> str:
-    message(error)  # the stack shows it, too
+    message(error)  # strips row data from the stack
     return refused(error, 0).reason

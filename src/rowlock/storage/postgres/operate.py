@@ -9,6 +9,7 @@ from datetime import datetime
 from rowlock.clock import Clock
 from rowlock.ids import is_uuid
 from rowlock.storage.postgres.listing import Listing
+from rowlock.storage.postgres.rows import clean
 from rowlock.storage.records import (
     CancelResult,
     JobFilter,
@@ -35,7 +36,7 @@ _DEAD = (Status.FAILED, Status.CANCELLED)
 
 
 class Operators(Listing):
-    """What people and their tools ask of the store."""
+    """The verbs for operators and retention."""
 
     clock: Clock
 
@@ -59,7 +60,7 @@ class Operators(Listing):
         return [row[0] for row in await self._connections.fetch("discard", ids, self._now)] if ids else []
 
     async def _dead(self, where: JobFilter, limit: int) -> list[JobId]:
-        """The failed and cancelled jobs that match, oldest first."""
+        """Returns the failed and cancelled jobs that match, oldest first."""
         statuses = _DEAD if where.status is None else (where.status,)
         ids: list[JobId] = []
         for status in statuses:
@@ -87,10 +88,10 @@ class Operators(Listing):
     async def activity(self, seconds: float) -> list[Activity]:
         return [Activity._make(row) for row in await self._connections.fetch("activity", seconds, self._now)]
 
-    async def fold(self, limit: int) -> int:
-        folded = await self._connections.value("fold", limit)
+    async def compact(self, limit: int) -> int:
+        compacted = await self._connections.value("compact", limit)
         await self._connections.fetch("forget_minutes", self._now)
-        return int(folded)
+        return int(compacted)
 
     async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
         before, last = failure_cursor(cursor) if cursor is not None else (None, None)
@@ -113,12 +114,24 @@ class Operators(Listing):
         rows = await self._connections.fetch("failure", failure_id) if is_uuid(failure_id) else []
         return FailureRecord(*rows[0]) if rows else None
 
-    async def prune_failures(self, days: float, limit: int) -> int:
-        return int(await self._connections.value("prune_failures", days, limit, self._now))
+    async def add_failure(self, failure: FailureRecord) -> None:
+        f = failure
+        await self._connections.fetch(
+            "add_failure",
+            *(f.id, f.job_id, f.job_name, f.queue_name, f.company_id, f.payload, f.attempts, f.max_attempts),
+            *(f.is_final_attempt, clean(f.failed_reason), clean(f.stack_trace), f.first_failed_at, f.started_at),
+            f.owner,
+        )
+
+    async def prune_failures(self, days: float, limit: int, *, count: int | None = None) -> int:
+        removed = int(await self._connections.value("prune_failures", days, limit, self._now))
+        if count is None or removed >= limit:
+            return removed
+        return removed + int(await self._connections.value("prune_more_failures", count, limit - removed))
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self._connections.fetch("workers")
-        return [WorkerRecord(row[0], row[1], tuple(row[2]), row[3], row[4]) for row in rows]
+        return [WorkerRecord(row[0], row[1], tuple(row[2]), tuple(row[3]), row[4], row[5]) for row in rows]
 
     async def prune(self, policies: Mapping[Status, KeepPolicy], limit: int) -> dict[Status, int]:
         removed = dict.fromkeys((status for status in policies if status.final), 0)

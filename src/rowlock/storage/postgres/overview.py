@@ -1,4 +1,4 @@
-"""What operators see at a glance, in the PostgreSQL store."""
+"""The dashboard's verbs in the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rowlock.storage.records import JobFilter, JobId
 
 
 class Overview:
-    """What runs, what died of what, how the last hours were."""
+    """The verbs for running jobs, dead-letter groups and history."""
 
     _connections: Connections
     _bell: Bell
@@ -29,8 +29,8 @@ class Overview:
     async def running(self, limit: int) -> list[Running]:
         return [Running._make(row) for row in await self._connections.fetch("running", limit)]
 
-    async def hasten(self, job_id: JobId) -> bool:
-        rows = await self._connections.fetch("hasten", job_id, self._now) if is_uuid(job_id) else []
+    async def run_now(self, job_id: JobId) -> bool:
+        rows = await self._connections.fetch("run_now", job_id, self._now) if is_uuid(job_id) else []
         self._bell.ring({row[0] for row in rows})
         return bool(rows)
 

@@ -1,4 +1,4 @@
-"""Locks, schedules, alerts and measures of the PostgreSQL store."""
+"""Idempotency locks, schedules, alerts and measures of the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rowlock.storage.records import Receipt
 from rowlock.storage.reliability import (
     Deaths,
     LockAnswer,
+    LockDecision,
     LockKey,
     LockRecord,
-    LockVerdict,
     Measure,
     RunRecord,
     RunStatus,
@@ -29,7 +29,7 @@ _ONE_RUN = "schedule_runs_pkey"
 
 
 class Reliability:
-    """What keeps work from being done twice, or not at all."""
+    """The verbs for idempotency locks, schedules, alerts and measures."""
 
     _connections: Connections
     clock: Clock
@@ -42,8 +42,12 @@ class Reliability:
 
     async def take_lock(self, key: LockKey, payload_hash: str, holder: str, stale_seconds: float) -> LockAnswer:
         asked = (key.company_id, key.job_key, key.scope_key, payload_hash, holder, stale_seconds, self._now)
-        ((verdict, token, last),) = await self._connections.fetch("take_lock", *asked)
-        return LockAnswer(LockVerdict(verdict), token, last)
+        ((decision, token, last),) = await self._connections.fetch("take_lock", *asked)
+        return LockAnswer(LockDecision(decision), token, last)
+
+    async def renew_lock(self, key: LockKey, token: int) -> bool:
+        asked = (key.company_id, key.job_key, key.scope_key, token, self._now)
+        return bool(await self._connections.fetch("renew_lock", *asked))
 
     async def end_lock(self, key: LockKey, token: int, completed: bool) -> bool:
         status = "completed" if completed else "failed"
@@ -66,6 +70,9 @@ class Reliability:
     async def schedules(self) -> list[ScheduleRecord]:
         return [ScheduleRecord(*row) for row in await self._connections.fetch("schedules")]
 
+    async def move_schedule(self, name: str, expected: datetime, next_at: datetime) -> bool:
+        return bool(await self._connections.fetch("move_schedule", name, expected, next_at))
+
     async def fire(self, tick: Tick) -> Receipt | None:
         with own_words(self._connections.url):
             try:
@@ -73,7 +80,7 @@ class Reliability:
             except asyncpg.UniqueViolationError as error:
                 if error.constraint_name != _ONE_RUN:
                     raise
-        # This tick has run, and nothing of ours is kept; a schedule that still waits for it would wait for ever.
+        # This tick has run and the transaction was rolled back; a schedule that still expects the tick must go on.
         if tick.expected is not None:
             await self._connections.fetch("advance_schedule", tick.name, tick.expected, tick.next_at, tick.at)
         return None

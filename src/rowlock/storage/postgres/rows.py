@@ -1,4 +1,4 @@
-"""Jobs as columns on the way in, records on the way out."""
+"""Converts jobs to statement arguments and rows to records."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import orjson
 
-from rowlock.errors import DuplicateJob
-from rowlock.garbage import no_garbage
+from rowlock.gc_pause import no_garbage
 from rowlock.ids import uuid7
+from rowlock.storage.duplicate import duplicate
 from rowlock.storage.records import Claimed, JobRecord, NewJob, OnConflict, Outcome, Receipt, Settlement, Status
 
 T = TypeVar("T")
 
-BETWEEN = "\x1e"  # in JSON a control character is written as an escape
+BETWEEN = "\x1e"  # JSON escapes control characters, so this separates JSON texts
 
 
 def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[Any]:
-    """The arguments of rowlock.enqueue_many: a column of one value is sent once, one of nulls not at all."""
+    """Returns the arguments of rowlock.enqueue_many: sends a column of one value once, a column of NULLs not at all."""
     with no_garbage():
         turned = tuple(zip(*jobs, strict=True))
     ids, types, payloads, queues, priorities, attempts, visibility, delays, times, companies, limits, traces, unique = (
@@ -43,13 +43,14 @@ def columns(jobs: Sequence[NewJob], notify: bool, now: datetime | None) -> list[
         [u and u.key for u in unique] if keyed else (),
         [u and u.seconds for u in unique] if keyed else (),
         [u is not None and u.while_active for u in unique] if keyed else (),
+        [u is not None and u.newest_wins for u in unique] if any(u and u.newest_wins for u in unique) else (),
         notify,
         now,
     ]
 
 
 def once(values: tuple[T, ...]) -> tuple[T, ...]:
-    """A column of equal values as one value: the functions in the database fill it up."""
+    """Returns a column of equal values as one value; the functions in the database repeat it."""
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
@@ -58,27 +59,31 @@ def _none(values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def receipts(jobs: Sequence[NewJob], refused: Iterable[Any]) -> list[Receipt]:
-    """What enqueue answers, given (ordinal, existing job) of those that were not created; raises for REJECT."""
-    make = tuple.__new__  # one per job of a bulk enqueue
+    """Returns receipts, given (ordinal, existing job, removed) of jobs not created; raises DuplicateJob for REJECT."""
+    make = tuple.__new__  # skips Receipt's constructor: called once per job of a bulk enqueue
     with no_garbage():
-        made = [make(Receipt, (job[0], True)) for job in jobs]
-    for ordinal, existing in refused:
+        made = [make(Receipt, (job[0], True, False)) for job in jobs]
+    for ordinal, existing, removed in refused:
         job = jobs[ordinal - 1]
         assert job.unique is not None
         if job.unique.on_conflict is OnConflict.REJECT:
-            raise DuplicateJob(
-                f"{job.type}: job {existing} holds this unique key already; nothing was enqueued",
-                existing_job_id=existing,
-            )
-        made[ordinal - 1] = Receipt(existing, False)
+            raise duplicate(job, Receipt(existing, False, removed))
+        made[ordinal - 1] = Receipt(existing, False, removed)
     return made
 
 
-def claimed(rows: Iterable[Any]) -> tuple[list[Claimed], int]:
-    """The jobs of a claim, in the order in which they are to start, and the seq of the last."""
-    make = tuple.__new__  # what Claimed._make does, without its check, once per job
+def claimed(rows: Iterable[Any]) -> tuple[list[Claimed], int, str | None]:
+    """Returns a claim's jobs in start order, the seq of the last one, and the limit key at which the claim stopped.
+
+    The key is None if the claim looked at all of them.
+    """
+    make = tuple.__new__  # Claimed._make without its check: called once per job
     found: list[tuple[int, int, Claimed]] = []
+    stopped_at = None
     for lease, attempt, most, deaths, priority, kind, key, seqs, ids, payloads, companies, traces in rows:
+        if lease is None:
+            stopped_at = key
+            continue
         none = [None] * len(seqs)
         alike = zip(ids.split(BETWEEN), payloads.split(BETWEEN), companies or none, traces or none, strict=True)
         jobs = [
@@ -87,29 +92,29 @@ def claimed(rows: Iterable[Any]) -> tuple[list[Claimed], int]:
         ]
         found += zip(repeat(priority, len(seqs)), seqs, jobs, strict=True)
     found.sort()
-    return [job for _, _, job in found], found[-1][1] if found else 0
+    return [job for _, _, job in found], found[-1][1] if found else 0, stopped_at
 
 
 def may_reject(jobs: Sequence[NewJob]) -> bool:
-    """Whether a duplicate among these must undo the others."""
+    """Returns whether a duplicate among these jobs must roll back the others."""
     return len(jobs) > 1 and any(job.unique and job.unique.on_conflict is OnConflict.REJECT for job in jobs)
 
 
 def clean(text: str | None) -> str | None:
-    """Text that PostgreSQL takes: an error message may hold anything."""
+    """Returns the text with NUL and lone surrogates escaped: error messages may contain them, PostgreSQL not."""
     if text is None or (text.isascii() and "\x00" not in text):
         return text
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def failed_attempts(settlements: Sequence[Settlement]) -> str:
-    """The failures among these, as rowlock.settle takes them."""
+    """Returns the failures among these as the JSON that rowlock.settle takes."""
     failed = [
         {
             "id": end.failure.id,
             "job": end.job_id,
             "lease": end.lease,
-            "payload": end.failure.payload,  # as text: taken apart as JSON, an escaped NUL in it is refused
+            "payload": end.failure.payload,  # as text: PostgreSQL refuses to parse JSON with an escaped NUL
             "stack": clean(end.failure.stack),
         }
         for end in settlements
@@ -119,7 +124,7 @@ def failed_attempts(settlements: Sequence[Settlement]) -> str:
 
 
 def lost_attempt(row: Any, payload: str) -> dict[str, Any]:
-    """A failure for an attempt whose worker was lost."""
+    """Returns the failure of an attempt whose worker was lost."""
     return {
         "id": uuid7(),
         "job_id": row["id"],

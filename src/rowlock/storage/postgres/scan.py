@@ -1,9 +1,9 @@
-"""Where a worker's next claim starts to look.
+"""Decides where a worker's next claim starts to scan.
 
-Rows that were claimed stay in the index until vacuum may remove them; while some old transaction is open it may
-not, and every scan from the head steps over all of them. Looking from the head is what keeps priorities exact, so
-it is the rule; only where a large claim took far longer than such claims do, the worker goes on from where it
-ended for a while: five times what the slow scan cost.
+Claimed rows stay in the index until vacuum can remove them. While an old transaction is open vacuum cannot, and every
+scan from the head steps over all of them. Claims normally scan from the head, which keeps priorities exact. Only if a
+large claim took far longer than usual, the worker continues from its last position for a while: five times what the
+slow scan cost.
 """
 
 from __future__ import annotations
@@ -13,34 +13,40 @@ from dataclasses import dataclass
 
 HEAD = (-32769, 0)
 PATIENCE = 5.0
-LARGE = 50  # smaller claims say nothing about what a row costs
+LARGE = 50  # smaller claims do not show the cost per row
 SLOW_FACTOR = 2.0
 SLOW_SECONDS = 0.002
+ROUNDS_AT_MOST = 4  # claims in a row that continue to further limit keys if earlier keys are full
 
 
 @dataclass(slots=True)
 class Scan:
-    """One worker's place in one queue."""
+    """One worker's position in one queue."""
 
     place: tuple[int, int] = HEAD
-    key: str = ""
-    _usual_seconds: float = 0.0  # per job of a large claim, the least seen, forgotten slowly
+    key: str = ""  # the last limit key that a claim looked at, if there are too many for one claim
+    _rounds: int = 0  # empty claims in a row that did not look at all keys
+    _usual_seconds: float = 0.0  # per job of a large claim: a slowly rising minimum
     _head_due: float = 0.0
     _started: float = 0.0
 
     def start(self) -> tuple[int, int]:
-        """Where to look from, for the claim about to be made."""
+        """Returns the position from which the next claim scans."""
         self._started = time.monotonic()
         if self._started >= self._head_due:
             self.place = HEAD
         return self.place
 
-    def end(self, claimed: int, asked: int, last: tuple[int, int], last_key: str | None) -> bool:
-        """Note how the claim went; True when it must be made again, from the head, before it may be called empty."""
+    def end(self, claimed: int, asked: int, last: tuple[int, int], stopped_at: str | None) -> bool:
+        """Records a claim's result; returns True if it must be repeated elsewhere before the queue counts as empty."""
         now = time.monotonic()
         took, from_head = now - self._started, self.place == HEAD
-        if last_key:
-            self.key = last_key
+        self.key = stopped_at or ""
+        if stopped_at is not None and not claimed:
+            self._rounds += 1
+            if self._rounds < ROUNDS_AT_MOST:
+                return True
+        self._rounds = 0
         if claimed < asked:
             self._head_due = 0.0
             return claimed == 0 and not from_head

@@ -1,6 +1,6 @@
-"""Frames on their way into PostgreSQL: encoded in a thread while the slice before is sent, by COPY.
+"""Sends frames to PostgreSQL by COPY: a thread encodes the next slice while the previous one is sent.
 
-The text format of COPY, not CSV: one line is one row, so that an error names its row, and a line of `\\.` inside a
+Uses the text format of COPY, not CSV: one line is one row, so an error names its row, and a line of `\\.` inside a
 value cannot end the data early.
 """
 
@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from copy import copy as copied
-from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from rowlock.storage.chunk import alone
-from rowlock.storage.postgres.refuse import copied_line, refused, rounding, rows_fault
-from rowlock.storage.postgres.shape import Shape, quoted
-from rowlock.storage.refusals import Refusals
-from rowlock.storage.tables import Kind, Load
+from rowlock.storage.exact import INEXACT, inexact
+from rowlock.storage.postgres.row_errors import copied_line, refused, rows_fault
+from rowlock.storage.postgres.table_schema import TableSchema, quoted
+from rowlock.storage.row_errors import RowErrors
+from rowlock.storage.tables import Load, Refused
 
 if TYPE_CHECKING:
     import polars as pl
 
-LOAD_SECONDS = 3_600.0  # for one statement over a whole chunk, or a whole file; a job has its own deadline
+LOAD_SECONDS = 3_600.0  # for one statement over a chunk or a whole file; a job has its own deadline
 SLICE_ROWS = 16_384
-WINDOW_ROWS_AFTER_ERROR = 64  # what is sent in vain behind a bad row: where one is, there are more
-NULL = "\\N"
+WINDOW_ROWS_AFTER_ERROR = 64  # rows per COPY after a bad row: bad rows come in groups, and a failed COPY is wasted
+NULL = "\\N"  # COPY's default; set in the statement, it would depend on standard_conforming_strings
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _ZONE_AND_FORM = "SELECT current_setting('timezone'), current_setting('datestyle')"
@@ -38,17 +38,17 @@ _numbers = count(1)
 
 
 async def copy(connection: Any, schema: str, table: str, columns: Sequence[str], frame: pl.DataFrame) -> int:
-    """Append a frame, whose columns are in this order, to a table; the number of rows that it took."""
+    """Appends a frame, whose columns are in this order, to a table; returns the number of rows that it accepted."""
     async with aclosing(_encoded(frame)) as source:
         done: str = await connection.copy_to_table(
-            table, schema_name=schema, columns=columns, source=source, format="text", null=NULL, timeout=LOAD_SECONDS
+            table, schema_name=schema, columns=columns, source=source, format="text", timeout=LOAD_SECONDS
         )
     return int(done.split()[-1])
 
 
 @asynccontextmanager
 async def in_utc(connection: Any) -> AsyncIterator[None]:
-    """COPY is given moments of UTC in ISO's form; elsewhere the session's zone and form would be taken."""
+    """Sets the session to UTC and ISO dates, the form of the times given to COPY, and restores its settings after."""
     before = await connection.fetchrow(_ZONE_AND_FORM)
     await connection.execute(_SET_ZONE_AND_FORM, "UTC", "ISO, YMD")
     yield
@@ -56,10 +56,13 @@ async def in_utc(connection: Any) -> AsyncIterator[None]:
 
 
 class Stage:
-    """Rows in a temporary table: `n`, their place in the order of keys; c0, c1, …, typed like the destination; `old`:
-    the key is in the table already. Of the columns all, or some of them."""
+    """Rows in a temporary table, with all or some of the load's columns.
 
-    def __init__(self, connection: Any, load: Load, shape: Shape, names: Sequence[str] | None = None) -> None:
+    `n` is the place in the order of keys; c0, c1, … have the types of the destination; `old` means that the key is in
+    the table already.
+    """
+
+    def __init__(self, connection: Any, load: Load, shape: TableSchema, names: Sequence[str] | None = None) -> None:
         self._connection = connection
         self._load = load
         own = {column.name: f"c{place}" for place, column in enumerate(load.columns)}
@@ -81,17 +84,17 @@ class Stage:
             f" ALTER TABLE {self.sql} ALTER old SET DEFAULT FALSE"
         )
 
-    async def fill(self, frame: pl.DataFrame, refusals: Refusals) -> None:
-        """Copy a frame in; rows with a value that its column does not take are refused, the others staged."""
+    async def fill(self, frame: pl.DataFrame, row_errors: RowErrors) -> None:
+        """Copies a frame in; refuses rows with a value that its column does not accept, stages the others."""
         import polars as pl
 
         self.span = len(frame)
         frame = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"))
         exact = pl.repeat(True, len(frame), dtype=pl.Boolean, eager=True)
-        for name, rounded in too_precise(self._load, self._shape, frame):
-            rows = frame.filter(rounded & exact)["row"].to_list()
-            refusals.add(*(rounding(row, name, self._shape.places[name]) for row in rows))
-            exact = exact & ~rounded
+        for name, changed, why in inexact(self._load, self._shape.keeps, frame):
+            rows = frame.filter(changed & exact)["row"].to_list()
+            row_errors.add(*(Refused(row, INEXACT, why, name) for row in rows))
+            exact = exact & ~changed
         frame = frame.filter(exact)
         numbers, frame = frame["row"], frame.select("n", *self.own)
         begin, end, window = 0, len(frame), len(frame)
@@ -103,12 +106,12 @@ class Stage:
             error, line, column = bad
             if line:
                 await self.copy(frame[begin : begin + line], again=True)
-            refusals.add(refused(error, numbers[begin + line], column))
+            row_errors.add(refused(error, numbers[begin + line], column))
             begin, window = begin + line + 1, max(WINDOW_ROWS_AFTER_ERROR, line)
-        self.rows = self.span - len(refusals.rows)
+        self.rows = self.span - len(row_errors.rows)
 
     async def fill_from(self, load: Load, staged: str) -> None:
-        """Take over the rows of a staging table, each value as a direct load would have made it."""
+        """Takes over the rows of a staging table, each value converted as in a direct load."""
         values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
         async with in_utc(self._connection):
             done = await self._connection.execute(
@@ -118,8 +121,19 @@ class Stage:
             )
         self.span = self.rows = int(done.split()[-1])
 
+    async def refuse_from(self, staged: str, row_errors: RowErrors) -> None:
+        """Refuses the rows of a staging table with a value that its column does not accept, as `fill` finds them."""
+        import polars as pl
+
+        texts = ", ".join(f"CAST({quoted(name)} AS text)" for name in self.names)
+        schema = {"row": pl.Int64(), **dict.fromkeys(self.own, pl.String())}
+        async with in_utc(self._connection):
+            cursor = await self._connection.cursor(f"SELECT {quoted('row')}, {texts} FROM {staged}")  # noqa: S608 - quoted
+            while rows := await cursor.fetch(SLICE_ROWS, timeout=LOAD_SECONDS):
+                await self.fill(pl.DataFrame(list(map(tuple, rows)), schema=schema, orient="row"), row_errors)
+
     async def only(self, condition: str) -> Stage:
-        """Another stage, with those of the rows `s` for which this holds."""
+        """Returns another stage with those rows `s` for which this condition holds."""
         rest = copied(self)
         rest.table = f"rowlock_stage_{next(_numbers)}"
         rest.sql, rest._indexed = f"pg_temp.{quoted(rest.table)}", False
@@ -133,7 +147,7 @@ class Stage:
     async def copy(
         self, frame: pl.DataFrame, again: bool = False
     ) -> tuple[asyncpg.PostgresError, int, str | None] | None:
-        """Stage these rows, or none of them and say which one is to blame."""
+        """Stages these rows; if one fails, stages none and returns (error, line, column)."""
         try:
             async with self._connection.transaction():
                 await copy(self._connection, "pg_temp", self.table, ["n", *self.own], frame)
@@ -145,7 +159,7 @@ class Stage:
         return None
 
     async def existing(self, where: str) -> list[int]:
-        """The places of those of the rows `s` for which this holds, and whose keys are in the table."""
+        """Returns the places of those rows `s` for which this condition holds and whose keys are in the table."""
         rows = await self._connection.fetch(
             f"SELECT s.n FROM {self.sql} s WHERE {where}"  # noqa: S608 - quoted
             f" AND EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})",
@@ -154,10 +168,26 @@ class Stage:
         return [row[0] for row in rows]
 
     async def make_divisible(self) -> None:
-        """Prepare for statements over a few of the rows."""
+        """Creates the index for statements over a few of the rows."""
         if not self._indexed:
             await self._connection.execute(f"CREATE UNIQUE INDEX ON {self.sql} (n)")
             self._indexed = True
+
+    async def reorder(self, places: Sequence[int]) -> None:
+        """Gives the row at the first of these places the place 0, and so on. Call within `looking_up`."""
+        await self._connection.execute("SET LOCAL enable_hashjoin = on")  # both sides have all rows of the load
+        await self._connection.execute(
+            f"UPDATE {self.sql} s SET n = r.place - 1 FROM unnest($1::bigint[]) WITH ORDINALITY AS r (n, place)"  # noqa: S608
+            " WHERE s.n = r.n",
+            places,
+            timeout=LOAD_SECONDS,
+        )
+        await self._connection.execute("SET LOCAL enable_hashjoin = off")
+
+    async def make_findable(self, own: Sequence[str]) -> None:
+        """Creates an index on these columns of the stage."""
+        if own:
+            await self._connection.execute(f"CREATE INDEX ON {self.sql} ({', '.join(own)})")
 
     async def remove(self, places: Sequence[int]) -> None:
         if places:
@@ -167,33 +197,8 @@ class Stage:
         await self._connection.execute(f"DROP TABLE {self.sql}")
 
 
-def too_precise(load: Load, shape: Shape, frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
-    """The columns that would round values of a frame, and in which rows.
-
-    PostgreSQL does so without a word, and what is in the table is then not what was in the file.
-    """
-    import polars as pl
-
-    for place, column in enumerate(load.columns):
-        kept = shape.places.get(column.name)
-        if column.kind is not Kind.DECIMAL or kept is None or (column.places is not None and column.places <= kept):
-            continue
-        texts = frame[f"c{place}"]
-        likely = texts.str.contains(f"[eE]|\\.[0-9]{{{kept}}}[0-9]*[1-9]" if kept >= 0 else "[1-9]").fill_null(False)
-        rows = [row for row in likely.arg_true() if _places(texts[row]) > kept]
-        if rows:
-            yield column.name, pl.zeros(len(texts), dtype=pl.Boolean, eager=True).scatter(rows, True)
-
-
-def _places(number: str) -> int:
-    """How many digits a number needs behind the point; of whole tens it is -1."""
-    _, digits, exponent = Decimal(number).as_tuple()
-    written = "".join(map(str, digits)).rstrip("0")
-    return -int(exponent) - (len(digits) - len(written)) if written else -len(number)
-
-
 async def _encoded(frame: pl.DataFrame) -> AsyncGenerator[bytes, None]:
-    """The lines of a frame, a slice at a time; the next one is made while this one is sent."""
+    """Yields the encoded lines of a frame by slices; encodes the next slice while one is sent."""
     ahead: asyncio.Task[bytes] | None = None
     try:
         for part in frame.iter_slices(SLICE_ROWS):
@@ -208,7 +213,7 @@ async def _encoded(frame: pl.DataFrame) -> AsyncGenerator[bytes, None]:
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Lines for COPY in its text format; a moment without a zone is one of UTC."""
+    """Returns lines for COPY in its text format; a time without a zone is in UTC."""
     import polars as pl
 
     marked = [column.name for column in frame.iter_columns() if column.dtype == pl.String and _has_marks(column)]
@@ -221,7 +226,7 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 
 def _has_marks(texts: pl.Series) -> bool:
-    """Whether any of them has a character that means something to COPY; to look into one long text is the quickest."""
+    """Returns whether any text has a character that is special to COPY; searching one joined text is the fastest."""
     import polars as pl
 
     text: bytes = texts.str.join("").cast(pl.Binary).item()
@@ -229,7 +234,7 @@ def _has_marks(texts: pl.Series) -> bool:
 
 
 def spelled(value: Any) -> str:
-    """One value in the words in which COPY is given it, but for the escapes."""
+    """Returns one value as COPY receives it, without the escapes."""
     return value if isinstance(value, str) else _written(alone(value))[:-1].decode()
 
 
@@ -248,7 +253,7 @@ def _written(frame: pl.DataFrame) -> bytes:
 
 
 def numbered(load: Load, staged: str) -> str:
-    """A query for the row numbers of a staging table, in the order in which `fill_from` takes them over."""
+    """Returns a query for the row numbers of a staging table, in the order in which `fill_from` reads them."""
     return f"SELECT {quoted('row')} FROM {staged} ORDER BY {_order(load)}"  # noqa: S608 - quoted
 
 

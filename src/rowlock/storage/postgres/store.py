@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+import asyncpg
 import orjson
 
 from rowlock.clock import Clock, StoreClock
-from rowlock.storage.base import StoreTransaction, Wake
+from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.storage.contract import StoreTransaction, Wake
+from rowlock.storage.imports import ImportStep
+from rowlock.storage.migrate import finding, migrations
 from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.calling import Calling
-from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
-from rowlock.storage.postgres.examine import examine
+from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, STATEMENT_SECONDS, Connections, own_words
+from rowlock.storage.postgres.diagnostics import diagnose
 from rowlock.storage.postgres.importing import Importing, ImportingTransaction
 from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.load import Loading
@@ -38,14 +43,16 @@ from rowlock.storage.postgres.scan import Scan
 from rowlock.storage.postgres.schema import Schema
 from rowlock.storage.postgres.watching import Watching
 from rowlock.storage.records import (
+    Attempt,
     Claimed,
     Finding,
-    Glance,
     Held,
     JobId,
     Limit,
+    Newest,
     NewJob,
     Outcome,
+    Peek,
     Progress,
     Receipt,
     Rescued,
@@ -54,6 +61,8 @@ from rowlock.storage.records import (
     Worker,
     WorkerId,
 )
+
+_LOCKED_SECONDS = 0.5  # between two tries to free keys that a caller's transaction has locked
 
 
 class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, Watching, Overview):
@@ -68,6 +77,7 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         self._listen_url = listen_url
         self._bell = Bell(self._connections)
         self._scans: dict[tuple[str, WorkerId], Scan] = {}
+        self._warming = asyncio.Lock()
 
     @property
     def _now(self) -> datetime | None:
@@ -77,14 +87,17 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         await self._connections.open()
 
     async def close(self) -> None:
-        await self._bell.close()
-        await self._connections.close()
+        try:
+            await self._connections.close()  # waits for running verbs, which may ring the bell once more
+        finally:
+            await self._bell.close()
 
     async def now(self) -> datetime:
         return self._now or await self._connections.value("now")
 
-    async def examine(self) -> list[Finding]:
-        return await examine(self._connections, await self.schema())
+    async def diagnose(self) -> list[Finding]:
+        schema = finding(await self._applied(), migrations("postgres"))
+        return [schema, *await diagnose(self._connections)]
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -93,7 +106,7 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
             return []
         if connection is not None:
             return await enqueue_on(connection, jobs, self._now)
-        # The hint is sent after the commit: NOTIFY inside it would make all committers wait for each other.
+        # The hint is sent after the commit: NOTIFY inside the transaction serializes all commits.
         args = columns(jobs, False, self._now)
         async with self._connections.connection(transaction=may_reject(jobs)) as own:
             made = receipts(jobs, await own.fetch(SQL["enqueue"], *args))
@@ -102,6 +115,23 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
 
     def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
         return enqueue_on_blocking(connection, jobs, self._now) if jobs else []
+
+    async def newest(self, ids: Sequence[JobId]) -> dict[JobId, Newest]:
+        rows = await self._connections.fetch("newest", list(ids))
+        return {id: Newest(newest, payload) for id, newest, payload in rows}
+
+    async def free_keys(self, newest: Mapping[JobId, JobId]) -> list[JobId]:
+        deadline = time.monotonic() + STATEMENT_SECONDS
+        while True:
+            try:
+                return list(await self._connections.value("free_keys", list(newest), list(newest.values())))
+            except StoreError as error:
+                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                    raise
+                if time.monotonic() > deadline:
+                    reason = "a transaction that enqueued with the same unique key is still open"
+                    raise StoreUnavailable(f"PostgreSQL at {self.url}: {reason}") from error
+            await asyncio.sleep(_LOCKED_SECONDS)  # without a connection: claims and settlements need them
 
     async def depth(self, queue: str, at_most: int) -> int:
         return int(await self._connections.value("depth", queue, at_most))
@@ -114,21 +144,27 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
             [worker.id for worker in workers],
             [worker.name for worker in workers],
             ["\n".join(worker.queues) for worker in workers],
+            ["\n".join(worker.types) for worker in workers],
             self._now,
         )
         return [Held._make(row) for row in rows]
+
+    async def shortest_lease(self, owners: Sequence[WorkerId]) -> float | None:
+        shortest = await self._connections.value("shortest_lease", list(owners))
+        return None if shortest is None else shortest / 1_000
 
     async def retire(self, owner: WorkerId) -> None:
         self._scans = {key: scan for key, scan in self._scans.items() if key[1] != owner}
         await self._connections.fetch("retire", owner)
 
     async def warm(self) -> None:
-        await self._connections.open()
+        await self._connections.opened()
         if self._connections.pooled:
-            return  # its sessions are shared: to hold several would keep them from others, or from each other for ever
-        # A server process compiles and plans a function when it first runs it, for ten milliseconds each: do so now, on
-        # as many connections as a busy worker uses at once.
-        async with AsyncExitStack() as held:
+            return  # its sessions are shared: holding several would block other clients, or deadlock
+        # A server process compiles and plans a function on its first run, in ten milliseconds each: do so now, on as
+        # many connections as a busy worker uses at once. One worker of a process at a time: two would each hold some
+        # of the connections and wait for the others.
+        async with self._warming, AsyncExitStack() as held:
             for _ in range(min(_BUSY_CONNECTIONS, self._connections.size)):
                 own = await held.enter_async_context(self._connections.connection())
                 await own.fetch(SQL["claim"], "", _NOBODY, 0, -1, -1, None, self._now)
@@ -141,14 +177,17 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         while True:
             priority, seq = scan.start()
             rows = await self._connections.fetch("claim", queue, owner, limit, priority, seq, scan.key, self._now)
-            jobs, last_seq = claimed(rows)
+            jobs, last_seq, stopped_at = claimed(rows)
             last = jobs[-1] if jobs else _NO_JOB
-            if not scan.end(len(jobs), limit, (last.priority, last_seq), last.limit_key):
+            if not scan.end(len(jobs), limit, (last.priority, last_seq), stopped_at):
                 return jobs
 
-    async def glance(self, queues: Sequence[str]) -> list[Glance]:
-        rows = await self._connections.fetch("glance", list(queues), self._now)
-        return [Glance(*row) for row in rows]
+    async def peek(self, queues: Sequence[str]) -> list[Peek]:
+        rows = await self._connections.fetch("peek", list(queues), self._now)
+        if rows and rows[0][3]:  # an idle worker writes nothing, so it would not notice a demoted primary
+            await self._connections.leave_read_only()
+            raise StoreUnavailable(f"PostgreSQL at {self.url} is not available: it accepts no writes")
+        return [Peek(*row[:3]) for row in rows]
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
         if not settlements:
@@ -170,7 +209,7 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
         if not await self._connections.value("any_expired", self._now):
-            return []  # by far the most: one statement
+            return []  # the usual case: one statement
         delays = (list(delay_seconds), list(delay_seconds.values()))
         async with self._connections.connection(transaction=True) as own:
             rows = await own.fetch(SQL["rescue"], limit, *delays, self._now, timeout=BUSY_SECONDS)
@@ -185,11 +224,21 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         async with self._connections.transaction(looks=looks) as connection:
             yield PostgresTransaction(connection, self.clock, self.url)
 
-    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+    def transaction(self, attempt: Attempt | None = None) -> AbstractAsyncContextManager[StoreTransaction]:
+        # The server rolls a transaction back when its connection ends.
         return self._transaction()
 
     def reading(self) -> AbstractAsyncContextManager[StoreTransaction]:
         return self._transaction(looks=True)
+
+    def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[StoreTransaction]:
+        return self._transaction()
+
+    async def transaction_bounds(self) -> None:
+        return None
+
+    async def lacks_transactions(self) -> str | None:
+        return None
 
     # -- limits ------------------------------------------------------------------------------------
 
@@ -215,7 +264,7 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
 
 
 class PostgresTransaction(ImportingTransaction, Loading):
-    """One transaction of a handler's, on a connection of the store's."""
+    """One transaction of a handler, on a connection of the store."""
 
     def __init__(self, connection: Any, clock: Clock, url: str) -> None:
         self.connection = connection
@@ -244,7 +293,7 @@ class PostgresTransaction(ImportingTransaction, Loading):
             args = columns(jobs, True, self._clock.now())
             async with self._turn:
                 refused = await self.connection.fetch(SQL["enqueue"], *args)
-            await asyncio.sleep(0)  # let those that wait for their turn go out: the database is idle
+            await asyncio.sleep(0)  # let waiting calls send their statement now: the database is idle
             return receipts(jobs, refused)
 
 

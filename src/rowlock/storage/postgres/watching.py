@@ -1,4 +1,4 @@
-"""How the work of some queues stands, in the PostgreSQL store."""
+"""The state of an integration's queues, in the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.storage.watching import FAILURES_LOOKED_AT
 
 
 class Watching(watching.Watching):
-    """What operators of a sync ask."""
+    """The verbs for operators of an integration."""
 
     _connections: Connections
     clock: Clock

@@ -1,4 +1,4 @@
-"""Tokens, requests and changes: what the HTTP API asks of the SQLite store."""
+"""SQLite store: API tokens, idempotency keys of HTTP requests, and recent job changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rowlock.storage.access import (
     TokenRecord,
 )
 from rowlock.storage.records import JobId, Status
-from rowlock.storage.sqlite.failures import BUSY_SECONDS
+from rowlock.storage.sqlite.errors import BUSY_SECONDS
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros, moment, moment_or_none, storable
 from rowlock.storage.sqlite.sql import run, run_each, value
 from rowlock.storage.sqlite.work import Worked
@@ -31,7 +31,7 @@ _DAY_SECONDS = 24 * 3600
 
 
 class Access(Worked):
-    """Who may ask, what was asked before, and what has changed."""
+    """Store methods for API tokens, idempotency keys and job changes."""
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -126,8 +126,8 @@ def _changes(connection: apsw.Connection, now: int, since: int, limit: int) -> C
 
 
 def _first_since(connection: apsw.Connection, since: int) -> int:
-    """A seq that all jobs created at or after this moment have, or a higher one."""
-    # They have their seqs in the order in which they were written, which may be so much later than their time.
+    """Return a seq such that every job created at or after `since` has this seq or a higher one."""
+    # Seqs follow the order of writes, and a job may be written up to BUSY_SECONDS after its created_at.
     written = since - duration_micros(BUSY_SECONDS)
     ((first, last),) = run(connection, "seq_ends")
     seqs = range(first or 0, (last or 0) + 1)

@@ -1,4 +1,4 @@
-"""Running statements through our own connection or the caller's: apsw's or the standard library's, same SQL."""
+"""Run the same SQL through apsw or sqlite3, on Rowlock's own connection or on the caller's."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rowlock.storage.sqlite.sql import Bindings
 
 
 class Caller(Protocol):
-    """What enqueue needs of a connection."""
+    """The interface of a connection that enqueue needs."""
 
     @property
     def in_transaction(self) -> bool: ...
 
     def begin(self) -> None:
-        """Enter the transaction that the driver itself would begin before a write, if any."""
+        """Begin the transaction that the driver would begin by itself before a write, if it does so."""
 
     def rows(self, sql: str, bindings: Bindings = ()) -> list[Row]: ...
 
     def each(self, sql: str, bindings: Iterable[Bindings]) -> list[Row]:
-        """Run the statement once per set of bindings; all rows of all runs."""
+        """Run the statement once per set of bindings; return the rows of all runs."""
 
 
 class ApswCaller:
@@ -61,7 +61,7 @@ class Sqlite3Caller:
         return self._connection.in_transaction
 
     def begin(self) -> None:
-        # The module begins a transaction before an INSERT, but not before our SAVEPOINT, whose release would commit.
+        # sqlite3 begins a transaction before an INSERT, but not before our SAVEPOINT, whose release would then commit.
         level = self._connection.isolation_level
         if level is not None and not self._connection.in_transaction:
             self._cursor.execute(f"BEGIN {level}")
@@ -74,7 +74,10 @@ class Sqlite3Caller:
 
 
 def caller_of(connection: Any, opened: Path | None) -> Caller:
-    """The caller's connection, ready for our statements; `opened` is the file that this process has open in a store."""
+    """Wrap the caller's connection; `opened` is the file that this process has open in a store, if any.
+
+    Raises TypeError for a sqlite3 connection to that file, and for any other kind of connection.
+    """
     if isinstance(connection, apsw.Connection) and not getattr(connection, "is_async", False):
         return ApswCaller(connection)
     if isinstance(connection, sqlite3.Connection):

@@ -1,4 +1,4 @@
-"""Calls of other services in the SQLite store: what counts against their limits, and who works on which subject."""
+"""SQLite store: rate limits of outbound calls, and subject locks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from rowlock.storage.sqlite.work import Worked
 
 _DAY_SECONDS = 24 * 3600
 _TICK = 1_000
-"""SQLite's own clock tells whole milliseconds: what ended at one may have lasted until the next."""
+"""In microseconds. SQLite's clock has whole milliseconds: a call that ended at one may have lasted until the next."""
 
 
 class Calling(Worked):
-    """What keeps calls of another service within its limits, and those about one subject apart and in order."""
+    """Store methods that keep outbound calls within their rate limits, and lock subjects."""
 
     async def take_call(self, permit_id: PermitId, limits: Sequence[CallLimit], hold_seconds: float) -> float:
         wanted, hold = checked_limits(limits), duration_micros(checked_seconds(hold_seconds))
@@ -73,7 +73,7 @@ class Calling(Worked):
 
 
 def _take(connection: apsw.Connection, now: int, permit_id: PermitId, limits: list[CallLimit], hold: int) -> int:
-    """0, or the microseconds to wait."""
+    """Take a permit for the call and return 0, or return the microseconds to wait."""
     asked = {"id": permit_id, "now": now, "hold": hold}
     running: int | None = value(connection, "call_running", asked)
     if running == 0:
@@ -98,7 +98,7 @@ def _end(connection: apsw.Connection, now: int, permit_id: PermitId, made: bool)
         run(connection, "end_call", {"id": permit_id, "now": now})
     summed = run(connection, "drop_call", {"id": permit_id})
     if made:
-        # The sum of those that are free at the end of the same step; a call never counts too short.
+        # Add the call to the sum of its step; rounded up to the end of the step, no call counts for too short a time.
         run_each(connection, "sum_call", [(key, -(-(now + seconds) // step) * step) for key, seconds, step in summed])
 
 
@@ -108,7 +108,7 @@ def _budget(connection: apsw.Connection, now: int, key: str) -> CallBudget:
 
 
 def _mark(connection: apsw.Connection, now: int, kind: str, holder: str, told: Mapping[str, Marks]) -> set[str]:
-    """Those that were held, and are marked."""
+    """Update the marks of the subjects that `holder` still holds and free them; return their keys."""
     held: dict[str, str] = dict(run_each(connection, "held_subject", [(kind, key, holder) for key in told]))
     marks = {key: json_text(later_marks(orjson.loads(before), told[key])) for key, before in held.items()}
     run_each(connection, "mark_subject", [(after, now, kind, key) for key, after in marks.items()])

@@ -1,8 +1,8 @@
-"""Connections in threads of their own: SQLite blocks, the event loop must not.
+"""Connections with their own threads: SQLite blocks, the event loop must not.
 
     event loop ──work──▶ queue ──▶ thread: connection ──result──▶ event loop
 
-A `Line` runs what it is given, a `Reader` each piece in one snapshot, a `Writer` all that waits in one commit.
+A `Line` runs one piece of work at a time, a `Reader` runs each in a snapshot, a `Writer` commits waiting work together.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import apsw
 
-from rowlock.errors import SettingsError, StoreUnavailable
-from rowlock.storage.sqlite.failures import BUSY_SECONDS, explained
+from rowlock.errors import SettingsError, StoreUnavailable, ValueRefused
+from rowlock.storage.sqlite.errors import BUSY_SECONDS, explained
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
@@ -29,13 +30,13 @@ BUSY_NAP_SECONDS = (0.0005, 0.004)
 CACHE_KIB = 16_384
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 GROUP_AT_MOST = 64
-"""How many pieces of work one commit makes durable together."""
+"""Pieces of work that one commit makes durable together."""
 
 _PREFIX = "sqlite:///"
 
 
 def path_of(url: str) -> Path:
-    """The file that a URL names: sqlite:///relative.db or sqlite:////absolute.db."""
+    """Return the file of a URL: sqlite:///relative.db or sqlite:////absolute.db; raises SettingsError for others."""
     name = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not name or name == ":memory:" or "?" in name or "\0" in name:
         raise SettingsError(f"{url!r} names no SQLite file: write sqlite:///relative.db or sqlite:////absolute.db")
@@ -43,7 +44,16 @@ def path_of(url: str) -> Path:
 
 
 def connect(path: Path) -> apsw.Connection:
-    """A connection whose commits are on the disk when they return."""
+    """Open a connection whose commits are on disk when they return.
+
+    Raises StoreUnavailable in a forked child whose parent had the file open: there SQLite mistakes the parent's locks
+    for its own, and the two processes would overwrite each other's commits.
+    """
+    if path in _opened_by_parent:
+        raise StoreUnavailable(
+            f"{path} was open when this process forked, which SQLite's locks do not survive: fork before the first "
+            "use, close the application before the fork, or start processes by spawn"
+        )
     try:
         connection = apsw.Connection(str(path))
     except apsw.Error as error:
@@ -64,10 +74,25 @@ def connect(path: Path) -> apsw.Connection:
     return connection
 
 
-class Patience:
-    """Waits for another process's write, a little at a time.
+_opened_by_parent: set[Path] = set()
+_lines: WeakSet[Line] = WeakSet()
 
-    SQLite's own busy timeout sleeps up to 100 ms at a time, and so starves one of several busy processes.
+
+def _after_fork_in_child() -> None:
+    _opened_by_parent.update(line.path for line in _lines if line.open)
+    _left_behind.extend(_lines)
+
+
+_left_behind: list[Line] = []  # kept alive in a child: closing a file there would release the parent's locks
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Patience:
+    """Busy handler: waits in short naps, up to BUSY_SECONDS, while another process writes.
+
+    SQLite's own busy timeout sleeps up to 100 ms at a time, which starves one of several busy processes.
     """
 
     def __init__(self) -> None:
@@ -92,7 +117,7 @@ class _Task:
         try:
             self.loop.call_soon_threadsafe(self._settle, result, error)
         except RuntimeError:
-            return  # the loop is closed: nobody waits any more
+            return  # the loop is closed: nobody waits for the answer
 
     def _settle(self, result: object, error: BaseException | None) -> None:
         if self.future.done():
@@ -104,9 +129,9 @@ class _Task:
 
 
 class Line:
-    """A connection in a thread of its own, which does one piece of work after another."""
+    """A connection with its own thread, which runs one piece of work at a time."""
 
-    _enforces = True  # the rules of the user's tables; Rowlock's own have none that refer to others
+    _enforces = True  # foreign keys of the user's tables; Rowlock's own tables have none
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
@@ -115,11 +140,13 @@ class Line:
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._closed = False
         self._process = os.getpid()
-        self._thread = threading.Thread(target=self._serve, name=f"rowlock-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._live, name=f"rowlock-{name}", daemon=True)
+        self.open = True
+        _lines.add(self)
         self._thread.start()
 
     async def run(self, work: Work[T]) -> T:
-        """Do the work on the connection, in its thread; driver errors come back explained."""
+        """Run the work on the connection, in its thread; driver errors are raised as StoreError."""
         if self._closed:
             raise StoreUnavailable(f"{self.path} is closed: open the store before using it")
         if os.getpid() != self._process:
@@ -130,16 +157,27 @@ class Line:
         return result
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go of the file."""
-        self._closed = True
-        self._tasks.put(None)
+        """Finish the queued work, then close the file."""
+        self.stop()
         await asyncio.to_thread(self._thread.join)
+
+    def stop(self) -> None:
+        """Accept no more work; the thread finishes the queued work, then closes the file."""
+        if not self._closed:
+            self._closed = True
+            self._tasks.put(None)
+
+    def _live(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self.connection.close()
+            self.open = False  # set here, as nobody may be waiting for this thread: from now on a fork is safe
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             if not task.future.cancelled():
                 self._do(task)
-        self.connection.close()
 
     def _do(self, task: _Task) -> None:
         try:
@@ -157,8 +195,31 @@ class Line:
         return failure
 
 
+L = TypeVar("L", bound=Line)
+
+
+async def started(kind: type[L], path: Path, name: str) -> L:
+    """Open a Line in a thread, as the file may be slow; close it if the caller is cancelled meanwhile."""
+    made: list[L] = []
+    given_up = threading.Event()
+
+    def make() -> L:
+        made.append(kind(path, name))
+        if given_up.is_set():
+            made[0].stop()
+        return made[0]
+
+    try:
+        return await asyncio.to_thread(make)
+    except asyncio.CancelledError:
+        given_up.set()
+        for line in made:
+            line.stop()
+        raise
+
+
 class Reader(Line):
-    """Each piece of work sees one state of the store."""
+    """Runs each piece of work in one snapshot of the store."""
 
     _enforces = False
 
@@ -180,7 +241,7 @@ Answer = tuple[_Task, object, BaseException | None]
 
 
 class Writer(Line):
-    """All work that waits goes into one transaction: one fsync makes it durable, then each is answered."""
+    """Commits all waiting work in one transaction: one fsync makes it durable, then each caller gets its answer."""
 
     _enforces = False
 
@@ -194,13 +255,19 @@ class Writer(Line):
                 self._do_together(wanted)
             if task is not None:
                 task = self._tasks.get()
-        self.connection.close()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, OverflowError | UnicodeError):
+            return super()._explained(error)
+        refused = ValueRefused(f"{self.path} cannot hold a value: {error}")  # the driver cannot even bind it
+        refused.__cause__ = error
+        return refused
 
     def _do_together(self, group: list[_Task]) -> None:
         try:
             answers = self._commit(group)
         except BaseException as error:
-            # What was done in this transaction is undone, also for those whose own part went well.
+            # The whole transaction was rolled back, including the parts that succeeded.
             answers = [(task, None, self._explained(error)) for task in group]
         for task, result, failure in answers:
             task.answer(result, failure)
@@ -216,7 +283,7 @@ class Writer(Line):
             roll_back(self.connection)
 
     def _part(self, task: _Task, alone: bool) -> Answer:
-        """Do one task's part; undo it alone when it fails, unless SQLite has undone everything already."""
+        """Run one task. If it fails, undo only this task; raise if SQLite has already rolled back the transaction."""
         if not alone:
             self.connection.execute("SAVEPOINT part")
         try:
@@ -232,6 +299,6 @@ class Writer(Line):
 
 
 def roll_back(connection: apsw.Connection) -> None:
-    """End the transaction that is still open, if one is."""
+    """Roll back the open transaction, if any."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")

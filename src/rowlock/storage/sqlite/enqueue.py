@@ -1,26 +1,34 @@
-"""Enqueue: keys first, then the jobs, then their places in ready or delayed."""
+"""Enqueue: take the unique keys, insert the jobs, then add them to ready or delayed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from rowlock.errors import DuplicateJob
-from rowlock.garbage import no_garbage
+from rowlock.gc_pause import no_garbage
+from rowlock.storage.duplicate import duplicate
 from rowlock.storage.records import NewJob, OnConflict, Receipt, UniqueKey
 from rowlock.storage.sqlite.callers import Caller
+from rowlock.storage.sqlite.counters import Counters
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros
-from rowlock.storage.sqlite.tally import Tally
 from rowlock.storage.statements import statements
 
 SQL = statements("sqlite")
 
 
 def enqueue(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
-    """Record the jobs in the transaction that is open; raises DuplicateJob for the first that may not share its key."""
-    existing: dict[int, str] = {}
+    """Record the jobs in the open transaction; raises DuplicateJob if a key is taken and its policy is REJECT."""
+    existing: dict[int, Receipt] = {}
+    mine: set[str] = set()  # the jobs of this call that hold a key
     for place, job in enumerate(jobs):
-        if job.unique is not None and (holder := _take_key(caller, job, job.unique, now)) is not None:
+        if job.unique is None:
+            continue
+        holder = _take_key(caller, job, job.unique, now, mine)
+        if holder is None:
+            mine.add(job.id)
+        elif job.unique.on_conflict is OnConflict.REJECT:
+            raise duplicate(job, holder)
+        else:
             existing[place] = holder
     created = [job for place, job in enumerate(jobs) if place not in existing] if existing else jobs
     if created:
@@ -30,19 +38,23 @@ def enqueue(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
         span = {"first": last - len(created) + 1, "last": last}
         caller.rows(SQL["add_ready"], span)
         caller.rows(SQL["add_delayed"], span)
-        tally = Tally()
+        tally = Counters()
         for (queue, type_name), number in Counter((job.queue, job.type) for job in created).items():
             tally[queue, type_name].alive = number
         for job, row in zip(created, rows, strict=True):
             if row[7] is not None and row[7] > now:
                 tally[job.queue, job.type].delayed += 1
         tally.write(caller, now)
+    for place, holder in existing.items():
+        unique, job = jobs[place].unique, jobs[place]
+        if unique is not None and unique.newest_wins:
+            caller.rows(SQL["take_over"], {"holder": holder.job_id, "newest": job.id, "payload": job.payload})
     with no_garbage():
-        return [Receipt(existing.get(place, job.id), place not in existing) for place, job in enumerate(jobs)]
+        return [existing.get(place) or Receipt(job.id, True) for place, job in enumerate(jobs)]
 
 
 def enqueue_all_or_none(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
-    """The same inside a transaction that is not ours to end: what fails leaves the rest of it as it was."""
+    """Like `enqueue`, inside the caller's transaction: an error undoes the enqueue and nothing else."""
     caller.begin()
     caller.rows("SAVEPOINT rowlock_enqueue")
     try:
@@ -56,18 +68,13 @@ def enqueue_all_or_none(caller: Caller, jobs: Sequence[NewJob], now: int) -> lis
     return receipts
 
 
-def _take_key(caller: Caller, job: NewJob, unique: UniqueKey, now: int) -> str | None:
-    """Take the job's key, or name the job that holds it."""
+def _take_key(caller: Caller, job: NewJob, unique: UniqueKey, now: int, mine: set[str]) -> Receipt | None:
+    """Take the job's key and return None, or return a receipt of its holder; jobs in `mine` are not recorded yet."""
     expires_at = None if unique.seconds is None else now + duration_micros(unique.seconds)
     if caller.rows(SQL["take_key"], {"key": unique.key, "job_id": job.id, "expires_at": expires_at, "now": now}):
         return None
-    holder: str = caller.rows(SQL["key_holder"], {"key": unique.key})[0][0]
-    if unique.on_conflict is OnConflict.REJECT:
-        raise DuplicateJob(
-            f"job {holder} holds the unique key {unique.key!r}: wait for it, or enqueue with another key",
-            existing_job_id=holder,
-        )
-    return holder
+    ((holder, exists),) = caller.rows(SQL["key_holder"], {"key": unique.key})
+    return Receipt(holder, False, not exists and holder not in mine)
 
 
 def _row(job: NewJob, now: int) -> Row:

@@ -1,64 +1,67 @@
-"""What SQLite's errors mean to people: what happened, to which file, what to do next."""
+"""SQLite store: the records of failed attempts."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import asdict
 
 import apsw
 
-from rowlock.errors import SchemaMissing, StoreError, StoreUnavailable
-
-BUSY_SECONDS = 5.0
-"""How long a statement waits for another process's write before the store counts as unavailable."""
-
-_TABLE = re.compile(
-    r"no such table: (main\.)?(jobs|ready|delayed|running|finished|unique_keys|queues|wakes|limits"
-    r"|key_pauses|key_starts|workers|job_records|totals|minutes|job_failures|job_idempotency_locks|schedules"
-    r"|schedule_runs|alerts|measures|tokens|requests|imports|import_chunks|import_errors|import_records)\b"
+from rowlock.ids import is_uuid
+from rowlock.storage.reliability import (
+    FailureFilter,
+    FailureId,
+    FailurePage,
+    FailureRecord,
+    failure_cursor,
+    failure_page,
 )
-_UNAVAILABLE = {
-    apsw.SQLITE_BUSY: f"{{path}} is locked: another connection has held its write lock for {BUSY_SECONDS:g} s; "
-    "end the transaction that was left open (only one can write at a time)",
-    apsw.SQLITE_LOCKED: "{path} is locked by another connection of this process; end its transaction first",
-    apsw.SQLITE_READONLY: "{path} is read-only: give this user write permission on the file and on its folder",
-    apsw.SQLITE_PERM: "{path} may not be opened: give this user permission on the file and on its folder",
-    apsw.SQLITE_AUTH: "{path} may not be opened: give this user permission on the file and on its folder",
-    apsw.SQLITE_FULL: "no space is left for {path}: free some on its disk and try again; nothing was recorded",
-    apsw.SQLITE_IOERR: "the disk of {path} failed or is full ({error}): check both before trying again",
-    apsw.SQLITE_CANTOPEN: "{path} cannot be opened: check that its folder exists and that this user may write in it",
-    apsw.SQLITE_NOTADB: "{path} is not a SQLite database: point the URL at another file",
-    apsw.SQLITE_CORRUPT: "{path} is damaged ({error}): stop all workers and restore it from a backup",
-    apsw.SQLITE_PROTOCOL: "{path} is contended beyond what SQLite's locking can resolve; try again",
-}
+from rowlock.storage.sqlite.rows import Row, micros, moment, moment_or_none, storable
+from rowlock.storage.sqlite.sql import SQL, run
+
+_ANY_JOB = "(:job_id IS NULL OR job_id = :job_id)"  # replaced for one job, so that SQLite uses the index on job_id
+_DAY_MICROS = 24 * 3600 * 1_000_000
 
 
-def explained(error: apsw.Error | sqlite3.Error, path: Path | str) -> StoreError:
-    """The error of our own tree that says the same, with the file and the advice."""
-    message = str(error)
-    code = _code(error)
-    if code in _UNAVAILABLE:
-        return StoreUnavailable(_UNAVAILABLE[code].format(path=path, error=message))
-    if isinstance(error, apsw.ConnectionClosedError):
-        return StoreUnavailable(f"{path} is closed: open the store before using it")
-    if _TABLE.search(message):
-        return SchemaMissing(f"{path} has not been migrated ({message}): run `rowlock migrate`")
-    return StoreError(f"{path}: {message}")
+def failures(connection: apsw.Connection, where: FailureFilter, limit: int, cursor: str | None) -> FailurePage:
+    before, last = failure_cursor(cursor) if cursor is not None else (None, None)
+    asked = {
+        "company_id": where.company_id,
+        "job_name": where.job_name,
+        "job_id": where.job_id and where.job_id.lower(),
+        "final": where.final,
+        "unresolved": where.unresolved,
+        "before": before and micros(before),
+        "last": last,
+        "limit": limit + 1,
+    }
+    found = SQL["failures"] if where.job_id is None else SQL["failures"].replace(_ANY_JOB, "job_id = :job_id")
+    return failure_page([_record(row) for row in connection.execute(found, asked)], limit)
 
 
-def _code(error: apsw.Error | sqlite3.Error) -> int:
-    """SQLite's primary result code, as either driver keeps it."""
-    found: int = getattr(error, "result", None) or getattr(error, "sqlite_errorcode", None) or apsw.SQLITE_ERROR
-    return found & 0xFF
+def failure(connection: apsw.Connection, failure_id: FailureId) -> FailureRecord | None:
+    found = run(connection, "failure", {"id": failure_id.lower()}) if is_uuid(failure_id) else []
+    return _record(found[0]) if found else None
 
 
-@contextmanager
-def explaining(path: Path | str) -> Iterator[None]:
-    """Let no driver error out of the block unexplained."""
-    try:
-        yield
-    except (apsw.Error, sqlite3.Error) as error:
-        raise explained(error, path) from error
+def add_failure(connection: apsw.Connection, failure: FailureRecord) -> None:
+    started_at = failure.started_at
+    times = {
+        "first_failed_at": micros(failure.first_failed_at),
+        "started_at": None if started_at is None else micros(started_at),
+    }
+    texts = {"failed_reason": storable(failure.failed_reason), "stack_trace": storable(failure.stack_trace)}
+    run(connection, "add_failure", asdict(failure) | texts | times)
+
+
+def prune(connection: apsw.Connection, now: int, days: float, limit: int, count: int | None) -> int:
+    removed = len(run(connection, "prune_failures", {"before": now - round(days * _DAY_MICROS), "limit": limit}))
+    if count is None or removed >= limit:
+        return removed
+    return removed + len(run(connection, "prune_more_failures", {"count": count, "limit": limit - removed}))
+
+
+def _record(row: Row) -> FailureRecord:
+    *fields, final, reason, stack, failed_at, resolved_at, started_at, owner, occurrences, last_failed_at = row
+    fields += [bool(final), reason, stack, moment(failed_at), moment_or_none(resolved_at)]
+    fields += [moment_or_none(started_at), owner, occurrences, moment_or_none(last_failed_at)]
+    return FailureRecord(*fields)

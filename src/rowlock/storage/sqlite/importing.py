@@ -23,6 +23,7 @@ from rowlock.storage.import_rows import (
     import_record,
     listing,
     needed_indexes,
+    parts_of,
     planned_index,
     resumed_ends,
 )
@@ -39,6 +40,7 @@ from rowlock.storage.imports import (
     NewImport,
     Plan,
     Started,
+    chunk_of,
 )
 from rowlock.storage.records import JobId, NewJob
 from rowlock.storage.sqlite.callers import ApswCaller
@@ -51,11 +53,11 @@ T = TypeVar("T")
 
 _DAY_SECONDS = 24 * 3600
 _AFTER_ALL_IDS = "g"
-"""Greater than any UUID in hex."""
+"""Sorts after every UUID."""
 
 
 class Importing(Worked):
-    """Where imports rest."""
+    """Store methods for imports, their chunks and their errors."""
 
     async def add_import(self, new: NewImport, job: NewJob) -> Added:
         return await self._write(lambda connection, now: _add(connection, now, new, job))
@@ -91,6 +93,9 @@ class Importing(Worked):
         rows = await self._read(lambda connection, now: run(connection, "import_chunks", {"id": _named(import_id)}))
         return [chunk_record((*row[:11], moment_or_none(row[11]), row[12])) for row in rows]
 
+    async def parts(self, import_id: ImportId, chunk: int) -> list[ChunkRecord]:
+        return parts_of(await self.chunks(import_id), chunk)
+
     async def import_errors(self, import_id: ImportId, *, after_row: int, limit: int) -> ErrorPage:
         asked = {"id": _named(import_id), "after_row": after_row, "limit": limit + 1}
         return error_page(await self._read(lambda connection, now: run(connection, "import_errors", asked)), limit)
@@ -120,13 +125,17 @@ class Importing(Worked):
 
     async def close_imports(self, limit: int) -> list[ImportRecord]:
         if not await self._read(lambda connection, now: run(connection, "dead_imports")):
-            return []  # by far the most: nobody has to wait for the write lock
+            return []  # the usual case: do not wait for the write lock
         return await self._write(lambda connection, now: _close(connection, now, limit))
 
     async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         return await self._read(
             lambda connection, now: _records(connection, _older(connection, now, "sweepable_imports", days, limit))
         )
+
+    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
+        asked = {"id": _named(import_id), "keep": keep}
+        await self._write(lambda connection, now: run(connection, "trim_import_errors", asked))
 
     async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         return await self._write(lambda connection, now: _sweep(connection, now, _named(import_id), errors_kept))
@@ -136,13 +145,13 @@ class Importing(Worked):
 
 
 class ImportingTransaction:
-    """What an import records in a transaction together with the end of its job; the write lock is held throughout."""
+    """Import writes that commit together with the end of their job; the transaction holds the write lock throughout."""
 
     _now: Callable[[apsw.Connection], int]
 
     @abstractmethod
     async def _run(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do the work in the transaction."""
+        """Run the work in the transaction."""
 
     async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
         asked = {"id": _named(import_id), "job_id": _job(job_id)}
@@ -172,10 +181,6 @@ class ImportingTransaction:
         )
         return found[0] if found else None
 
-    async def trim_errors(self, import_id: ImportId, keep: int) -> None:
-        asked = {"id": _named(import_id), "keep": keep}
-        await self._run(lambda connection: run(connection, "trim_import_errors", asked))
-
     async def end_import(
         self,
         import_id: ImportId,
@@ -193,12 +198,12 @@ class ImportingTransaction:
 
 
 def _named(import_id: ImportId) -> ImportId:
-    """The id as it is kept; one that is not a UUID is nobody's."""
+    """Return the id as stored, in lower case; for a malformed id "", which no import has."""
     return import_id.lower() if is_uuid(import_id) else ""
 
 
 def _job(job_id: JobId | None) -> JobId | None:
-    """The id as it is kept; None where no job is named."""
+    """Return the id as stored, in lower case; None stays None."""
     return job_id and job_id.lower()
 
 
@@ -207,7 +212,7 @@ def _ids(rows: list[Row]) -> list[str]:
 
 
 def _records(connection: apsw.Connection, ids: list[ImportId]) -> list[ImportRecord]:
-    """The records with these ids, in their order."""
+    """Return the records with these ids, in the order of the ids."""
     rows = run_each(connection, "import_record", [(import_id,) for import_id in ids])
     return [import_record((*row[:25], *map(moment_or_none, row[25:30]), row[30])) for row in rows]
 
@@ -258,7 +263,7 @@ def _resume(connection: apsw.Connection, now: int, import_id: ImportId, jobs: Ma
     try:
         run(connection, "resume_import", {"id": import_id, "parent": parent, "finish": finish, "now": now})
     except apsw.ConstraintError:
-        return False  # another of the same file is there, or one runs that must be alone
+        return False  # another import of the same file exists, or one that excludes this one runs
     run_each(connection, "resume_chunk", [(job.id, import_id, index) for index, job in jobs.items()])
     enqueue(ApswCaller(connection), list(jobs.values()), now)
     return True
@@ -314,7 +319,8 @@ def _end_chunk(
     if not planned:
         return None
     apart = planned_index(index, planned[0][0]) == planned[0][0]
-    if not _record(connection, now, "record_apart" if apart else "record_chunk", import_id, index, result, job_id):
+    name = "record_part" if index < 0 else "record_apart" if apart else "record_chunk"
+    if not _record(connection, now, name, import_id, index, result, job_id):
         return None
     run(connection, "touch_import", {"id": import_id, "now": now})
     ((status, *standing),) = run(connection, "import_standing", {"id": import_id})
@@ -330,9 +336,14 @@ def _record(
     result: ChunkResult,
     job_id: JobId | None,
 ) -> bool:
-    """Put what is said of a chunk in place of what was said; False, and nothing else, if it is another job's."""
-    asked = chunk_columns(result)
-    if not run(connection, name, {**asked, "id": import_id, "number": index, "now": now, "job_id": job_id}):
+    """Replace the recorded result of a chunk; returns False and changes nothing if another job owns the chunk.
+
+    A part of a chunk is recorded once: it also returns False if the part is recorded already.
+    """
+    asked = {**chunk_columns(result), "id": import_id, "number": index, "now": now, "job_id": job_id}
+    if name == "record_part":
+        asked["chunk"] = chunk_of(index)
+    if not run(connection, name, asked):
         return False
     run(connection, "forget_chunk_errors", (import_id, index))
     rows = error_columns(result.errors)

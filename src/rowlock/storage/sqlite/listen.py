@@ -1,4 +1,4 @@
-"""Hints by `PRAGMA data_version`: it changes when any other connection has committed, and costs microseconds to ask."""
+"""Wake-ups by polling `PRAGMA data_version`: it changes when another connection commits; a read takes microseconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import apsw
 
-from rowlock.storage.base import Wake
+from rowlock.storage.contract import Wake
 from rowlock.storage.sqlite.connection import connect
-from rowlock.storage.sqlite.failures import explained
+from rowlock.storage.sqlite.errors import explained
 from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.sqlite.sql import run
 
@@ -25,13 +25,13 @@ ANY_QUEUE = "*"
 
 
 async def listen(path: Path, wake: Wake) -> None:
-    """Call `wake` in this event loop after every commit by anyone, until cancelled."""
+    """Call `wake` in this event loop after every commit by any connection, until cancelled."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     stop = threading.Event()
 
     def tell(kind: str, name: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
             loop.call_soon_threadsafe(wake, kind, name)
 
     def fail(error: Exception) -> None:
@@ -64,7 +64,7 @@ def _watch(path: Path, tell: Wake, stop: threading.Event) -> None:
         while not stop.wait(pause):
             version = connection.execute("PRAGMA data_version").get
             if version != seen:
-                # Also at the start: what came before the first look must not wait for the next commit.
+                # Also in the first round: earlier changes must not wait for the next commit.
                 seen, changed_at = version, time.monotonic()
                 told = _tell(connection, tell, told)
             pause = _pause(time.monotonic() - changed_at)
@@ -79,7 +79,7 @@ def _pause(quiet_seconds: float) -> float:
 
 
 def _tell(connection: apsw.Connection, tell: Wake, told: set[Row]) -> set[Row]:
-    """Tell of the change, of queues woken by name and of running jobs asked to stop; what is told by now."""
+    """Call `tell` for the change, newly woken queues and new cancel requests; return all wakes and requests."""
     tell("queue", ANY_QUEUE)
     woken, cancelled = set(run(connection, "wakes")), set(run(connection, "cancel_requests"))
     for queue, _ in woken - told:

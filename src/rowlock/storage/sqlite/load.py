@@ -1,4 +1,4 @@
-"""Rows into the user's tables: what an import does inside its transaction, each verb one piece of work."""
+"""Load rows into the user's tables, inside an import's transaction; each method is one piece of work."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from rowlock.storage.chunk import in_key_order
-from rowlock.storage.refusals import Refusals
-from rowlock.storage.sqlite.put import Put, savepoint
-from rowlock.storage.sqlite.rehearse import rehearsed
-from rowlock.storage.sqlite.shape import creation, found, place, quoted
+from rowlock.storage.imports import ImportId
+from rowlock.storage.row_errors import RowErrors
+from rowlock.storage.sqlite.dry_run import dry_run
+from rowlock.storage.sqlite.merge import Merge, savepoint
+from rowlock.storage.sqlite.table_schema import creation, found, place, quoted
 from rowlock.storage.sqlite.wipe import wiped
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
@@ -23,11 +24,14 @@ T = TypeVar("T")
 
 
 class Loading(ABC):
-    """The verbs of an import on tables that are not Rowlock's."""
+    """Transaction methods that an import uses on the user's tables."""
 
     @abstractmethod
     async def _run(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do the work on the transaction's connection, in its thread."""
+        """Run the work on the transaction's connection, in its thread."""
+
+    def staging_table(self, import_id: ImportId) -> str:
+        return f"rowlock_stage_{import_id.replace('-', '')}"
 
     async def table(self, name: str) -> FoundTable | None:
         return await self._run(lambda connection: found(connection, name))
@@ -51,32 +55,46 @@ class Loading(ABC):
     async def merge(self, load: Load, staged: str) -> Loaded:
         return await self._run(lambda connection: _merge(connection, load, staged))
 
-    async def rehearse(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
-        return await self._run(lambda connection: rehearsed(connection, load, frame, wiped))
+    async def remove_replaced(self, load: Load, rows_max: int) -> int:
+        return 0  # nothing to remove: on SQLite an import that replaces rows stages them
+
+    async def unstage(self, staged: str, rows: Sequence[int]) -> None:
+        def work(connection: apsw.Connection) -> None:
+            schema, table = place(connection, staged)
+            statement = f'DELETE FROM {quoted(schema)}.{quoted(table)} WHERE "row" = ?'  # noqa: S608 - quoted
+            connection.executemany(statement, [(row,) for row in rows])
+
+        await self._run(work)
+
+    async def dry_run(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
+        return await self._run(lambda connection: dry_run(connection, load, frame, wiped))
 
 
 def _load(connection: apsw.Connection, load: Load, frame: pl.DataFrame) -> Loaded:
-    put = Put(connection, load)
-    frame = in_key_order(load, frame)
+    put, row_errors = Merge(connection, load), RowErrors()
+    frame = put.exact(in_key_order(load, frame), row_errors)
     if load.direct or load.mode is Mode.REPLACE or not load.key:
         inserted = put.straight(frame)
         if inserted is not None:
-            return Loaded(inserted)
+            return Loaded(inserted, refused=row_errors.in_order())
     with put.staged(frame):
-        return put.all(frame["row"].to_list(), Refusals(load))
+        return put.all(frame["row"].to_list(), row_errors)
 
 
 class _Refused(Exception):
-    """Some rows were refused, and all or none were asked for."""
+    """Raised if the database refuses a row of a merge, which loads all rows or none."""
 
 
 def _merge(connection: apsw.Connection, load: Load, staged: str) -> Loaded:
-    put, refusals = Put(connection, load), Refusals(load)
+    put, row_errors = Merge(connection, load), RowErrors()
     try:
+        put.check_exact(staged, row_errors)
+        if row_errors.rows:
+            raise _Refused
         with savepoint(connection), put.taken_over(staged) as numbers:
-            loaded = put.all(numbers, refusals)
-            if refusals.rows:
+            loaded = put.all(numbers, row_errors)
+            if row_errors.rows:
                 raise _Refused
             return loaded
     except _Refused:
-        return Loaded(refused=refusals.in_order())
+        return Loaded(refused=row_errors.in_order())

@@ -1,4 +1,4 @@
-"""What operators do: look, cancel, retry, discard."""
+"""SQLite store: get, list, count, cancel, retry, discard and remove jobs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from rowlock.storage.records import (
     Retried,
     Status,
     WorkerRecord,
+    lease_after_retry,
 )
-from rowlock.storage.sqlite import tally
+from rowlock.storage.sqlite import counters as tally
 from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, storable, worker_record
 from rowlock.storage.sqlite.sql import SQL, run, run_each, value
 
@@ -35,12 +36,12 @@ _OF_TYPE = re.compile(r"([\w.]+) = :type\b")
 _NEWEST_FIRST = re.compile(r"ORDER BY ([\w.]+) DESC\nLIMIT :limit")
 _IN_TIME = "AND {} IN (SELECT t.seq FROM jobs t WHERE t.id >= :since AND t.id < :until)\n"
 _IN_LONG_TIME = "AND EXISTS (SELECT 1 FROM jobs t WHERE t.seq = {} AND t.id >= :since AND t.id < :until)\n"
-_FEW = 20_000  # jobs of some time: these are looked up, of more each is looked at until there are enough
+_FEW = 20_000  # jobs of a time range: up to this many are looked up first; in a larger range each candidate is checked
 _FOR_REASON = """AND EXISTS (
     SELECT 1 FROM finished e WHERE e.seq = {} AND e.outcome = 2 AND :reason =
         substr(coalesce(e.error, ''), 1, min(201, coalesce(nullif(instr(e.error, char(10)), 0), 201),
             coalesce(nullif(instr(e.error, ' (attempt '), 0), 201)) - 1))
-"""  # as overview.reason_of says
+"""  # same rule as overview.reason_of
 _LAST_ID = "ffffffff"
 _BY_STATUS = {
     None: "pick_any",
@@ -53,7 +54,7 @@ _BY_STATUS = {
 _OF_COMPANY = {
     None: "pick_of_company",
     Status.QUEUED: "pick_queued_of_company",
-    Status.PROCESSING: "pick_processing",  # few run, whosever they are
+    Status.PROCESSING: "pick_processing",  # few jobs run at a time, in all companies
     Status.SUCCEEDED: "pick_finished_of_company",
     Status.FAILED: "pick_finished_of_company",
     Status.CANCELLED: "pick_finished_of_company",
@@ -68,7 +69,7 @@ def get(connection: apsw.Connection, job_id: JobId) -> JobRecord | None:
 
 
 def page(connection: apsw.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
-    """Jobs newest first; the cursor is the id of the last one seen: its seq would tell how many jobs others have."""
+    """Return jobs, newest first. The cursor is the last job's id: its seq would reveal how many jobs others have."""
     seqs = _pick(connection, where, limit + 1, _NEWEST if cursor is None else _seq_after(connection, cursor))
     rows = run(connection, "records", {"seqs": json_text(seqs[:limit])})
     jobs = [job_record(row) for row in rows]
@@ -85,8 +86,9 @@ def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult
     asked = {"job_id": job_id.lower()}
     ready = run(connection, "cancel_ready", asked)
     delayed = run(connection, "cancel_delayed", asked)
-    for seq, lease, attempt, deaths in (*ready, *delayed):
-        ending = (seq, int(Outcome.CANCELLED), lease, attempt, deaths, None, now, None, "cancelled before it started")
+    for seq, lease, attempt, deaths, available_at in (*ready, *delayed):
+        error = "cancelled before it started"
+        ending = (seq, int(Outcome.CANCELLED), lease, attempt, deaths, available_at, None, now, None, error)
         run(connection, "finish", ending)
         run(connection, "release_key", {**asked, "seq": seq})
         ((queue, type_name),) = run(connection, "kind", {"seq": seq})
@@ -99,14 +101,20 @@ def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult
 
 
 def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -> Retried:
-    """Queue dead jobs again, oldest first, unless another job has their key."""
+    """Queue failed or cancelled jobs again, oldest first, unless another job holds their key; per key the newest."""
+    dead = _dead(connection, where, limit)
+    kept = {
+        job_id
+        for _, job_id, key, releases_key, *_ in reversed(dead)
+        if key is not None and not _retake_key(connection, now, key, job_id, bool(releases_key))
+    }
     retried: list[JobId] = []
     conflicts: list[JobId] = []
     seqs = []
     waiting = []
-    changes = tally.Tally()
-    for seq, job_id, key, releases_key, lease, error, queue, type_name, outcome in _dead(connection, where, limit):
-        if key is not None and not _retake_key(connection, now, key, job_id, bool(releases_key)):
+    changes = tally.Counters()
+    for seq, job_id, _, _, lease, error, queue, type_name, outcome in dead:
+        if job_id in kept:
             conflicts.append(job_id)
             continue
         retried.append(job_id)
@@ -114,7 +122,15 @@ def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -
         _gone(changes[queue, type_name], outcome)
         changes[queue, type_name].alive += 1
         waiting.append(
-            {"seq": seq, "lease": lease, "attempt": 0, "deaths": 0, "available_at": now, "now": now, "error": error}
+            {
+                "seq": seq,
+                "lease": lease_after_retry(lease),
+                "attempt": 0,
+                "deaths": 0,
+                "available_at": now,
+                "now": now,
+                "error": error,
+            }
         )
     run(connection, "remove_finished", {"seqs": json_text(seqs)})
     run_each(connection, "wait_ready", waiting)
@@ -126,7 +142,7 @@ def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -
 def discard(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -> list[JobId]:
     dead = _dead(connection, where, limit)
     run(connection, "remove_keys_of", {"seqs": json_text([row[0] for row in dead])})
-    changes = tally.Tally()
+    changes = tally.Counters()
     for *_, queue, type_name, outcome in dead:
         _gone(changes[queue, type_name], outcome)
     remove(connection, [row[0] for row in dead])
@@ -135,22 +151,22 @@ def discard(connection: apsw.Connection, now: int, where: JobFilter, limit: int)
 
 
 def _gone(change: tally.Change, outcome: int) -> None:
-    """One job less of this outcome."""
+    """Subtract one job of this outcome."""
     change.succeeded -= outcome == Outcome.SUCCEEDED
     change.failed -= outcome == Outcome.FAILED
     change.cancelled -= outcome == Outcome.CANCELLED
 
 
 def remove(connection: apsw.Connection, seqs: list[int]) -> list[tuple[str, str]]:
-    """Remove finished jobs; the queue and type of each."""
+    """Remove finished jobs; return the queue and type of each."""
     gone = {"seqs": json_text(seqs)}
     run(connection, "remove_finished", gone)
     return [(queue, type_name) for queue, type_name in run(connection, "remove_jobs", gone)]
 
 
 def prune(connection: apsw.Connection, now: int, seqs: list[int], outcome: int) -> None:
-    """Remove jobs of this outcome that retention lets go."""
-    changes = tally.Tally()
+    """Remove expired jobs of this outcome, and update the counters."""
+    changes = tally.Counters()
     for kind in remove(connection, seqs):
         _gone(changes[kind], outcome)
     tally.write(connection, now, changes)
@@ -165,7 +181,7 @@ def workers(connection: apsw.Connection) -> list[WorkerRecord]:
 
 
 def _retake_key(connection: apsw.Connection, now: int, key: str, job_id: JobId, releases_key: bool) -> bool:
-    """Whether the job may run under its key; a key freed when the job was over is taken again."""
+    """Return whether the job may run under its key; takes the key again if it was released when the job ended."""
     holder = value(connection, "live_key_holder", {"key": key, "now": now})
     if holder is None and releases_key:
         run(connection, "take_key", {"key": key, "job_id": job_id, "expires_at": None, "now": now})
@@ -173,7 +189,7 @@ def _retake_key(connection: apsw.Connection, now: int, key: str, job_id: JobId, 
 
 
 def _dead(connection: apsw.Connection, where: JobFilter, limit: int) -> list[tuple[Any, ...]]:
-    """Failed or cancelled jobs as (seq, id, unique_key, releases_key, lease, error, queue, type, outcome)."""
+    """Return failed or cancelled jobs as (seq, id, unique_key, releases_key, lease, error, queue, type, outcome)."""
     if where.status is not None and where.status not in _DEAD:
         return []
     if where.ids is None:
@@ -185,7 +201,7 @@ def _dead(connection: apsw.Connection, where: JobFilter, limit: int) -> list[tup
 
 
 def _pick(connection: apsw.Connection, where: JobFilter, limit: int, before: int = _NEWEST) -> list[int]:
-    """The newest jobs that match, by the narrowest way to them."""
+    """Return the seqs of the newest jobs that match, with the most selective statement."""
     if where.ids is not None:
         return _run_pick(connection, "pick_ids", where, limit, before)
     ways = _BY_STATUS if where.company_id is None else _OF_COMPANY
@@ -217,7 +233,7 @@ def _run_pick(connection: apsw.Connection, name: str, where: JobFilter, limit: i
 
 
 def of_type(name: str, where: JobFilter) -> str:
-    """The statement, for a type or for all that begin alike."""
+    """Return the statement, for one type or for all types with the filter's prefix."""
     found = SQL[name]
     return found if where.type_prefix is None else _OF_TYPE.sub(r"substr(\1, 1, length(:type)) = :type", found)
 

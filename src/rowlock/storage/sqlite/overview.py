@@ -1,4 +1,4 @@
-"""What operators see at a glance, in the SQLite store."""
+"""SQLite store: running jobs, dead letters by reason, and the history by minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 from rowlock.ids import is_uuid
 from rowlock.storage.overview import DeadGroup, DeadGroups, History, Minute, Running
 from rowlock.storage.records import JobFilter, JobId
-from rowlock.storage.sqlite import tally
+from rowlock.storage.sqlite import counters as tally
 from rowlock.storage.sqlite.operate import of_type
 from rowlock.storage.sqlite.rows import Row, json_text, moment
 from rowlock.storage.sqlite.sql import run
@@ -22,13 +22,13 @@ _MINUTE_MICROS = 60_000_000
 
 
 class Overview(Worked):
-    """What runs, what died of what, how the last hours were."""
+    """Store methods for running jobs, dead letters by reason, and the last hours."""
 
     async def running(self, limit: int) -> list[Running]:
         return await self._read(lambda connection, now: _running(connection, limit))
 
-    async def hasten(self, job_id: JobId) -> bool:
-        return is_uuid(job_id) and await self._write(lambda connection, now: _hasten(connection, now, job_id))
+    async def run_now(self, job_id: JobId) -> bool:
+        return is_uuid(job_id) and await self._write(lambda connection, now: _run_now(connection, now, job_id))
 
     async def dead_groups(self, where: JobFilter, look_at: int, limit: int) -> DeadGroups:
         return await self._read(lambda connection, now: _dead_groups(connection, where, look_at, limit))
@@ -50,8 +50,8 @@ def _running(connection: apsw.Connection, limit: int) -> list[Running]:
     return [Running._make((*row[:6], moment(row[6]), *row[7:])) for row in rows]
 
 
-def _hasten(connection: apsw.Connection, now: int, job_id: JobId) -> bool:
-    for seq, lease, attempt, deaths, error, queue in run(connection, "hasten", {"job_id": job_id.lower(), "now": now}):
+def _run_now(connection: apsw.Connection, now: int, job_id: JobId) -> bool:
+    for seq, lease, attempt, deaths, error, queue in run(connection, "run_now", {"job_id": job_id.lower(), "now": now}):
         kept = {"seq": seq, "lease": lease, "attempt": attempt, "deaths": deaths, "error": error}
         run(connection, "wait_ready", {**kept, "available_at": now, "now": now})
         tally.write(connection, now, {(queue, ""): tally.Change(delayed=-1)})

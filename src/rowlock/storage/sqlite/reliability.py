@@ -14,9 +14,9 @@ from rowlock.storage.records import Receipt
 from rowlock.storage.reliability import (
     Deaths,
     LockAnswer,
+    LockDecision,
     LockKey,
     LockRecord,
-    LockVerdict,
     Measure,
     RunRecord,
     RunStatus,
@@ -34,17 +34,21 @@ _ENDED = {0: RunStatus.UNKNOWN, 1: RunStatus.SUCCEEDED, 2: RunStatus.FAILED, 3: 
 
 
 class _TickTaken(Exception):
-    """This tick has run: nothing of ours is kept."""
+    """Raised if this tick has run already, to roll back the transaction."""
 
 
 class Reliability(Worked):
-    """What keeps work from being done twice, or not at all."""
+    """Store methods for idempotency locks, schedules, alerts and measures."""
 
     # -- locks -------------------------------------------------------------------------------------
 
     async def take_lock(self, key: LockKey, payload_hash: str, holder: str, stale_seconds: float) -> LockAnswer:
         asked = {**asdict(key), "payload_hash": payload_hash, "holder": holder}
         return await self._write(lambda connection, now: _take_lock(connection, now, asked, stale_seconds))
+
+    async def renew_lock(self, key: LockKey, token: int) -> bool:
+        asked = {**asdict(key), "token": token}
+        return await self._write(lambda connection, now: bool(run(connection, "renew_lock", {**asked, "now": now})))
 
     async def end_lock(self, key: LockKey, token: int, completed: bool) -> bool:
         asked = {**asdict(key), "token": token, "status": "completed" if completed else "failed"}
@@ -68,10 +72,14 @@ class Reliability(Worked):
         rows = await self._read(lambda connection, now: run(connection, "schedules"))
         return [ScheduleRecord(row[0], row[1], moment(row[2]), *map(moment_or_none, row[3:])) for row in rows]
 
+    async def move_schedule(self, name: str, expected: datetime, next_at: datetime) -> bool:
+        asked = {"name": name, "expected": micros(expected), "next_at": micros(next_at)}
+        return await self._write(lambda connection, now: bool(run(connection, "move_schedule", asked)))
+
     async def fire(self, tick: Tick) -> Receipt | None:
         with contextlib.suppress(_TickTaken):
             return await self._write(lambda connection, now: _fire(connection, now, tick))
-        # A schedule that still waits for a tick that has run would wait for ever.
+        # The tick has run: advance the schedule, which would otherwise wait for it for ever.
         await self._write(lambda connection, now: _advance(connection, tick))
         return None
 
@@ -130,21 +138,21 @@ class Reliability(Worked):
 
 def _take_lock(connection: apsw.Connection, now: int, asked: dict[str, Any], stale_seconds: float) -> LockAnswer:
     found = run(connection, "lock", asked)
-    verdict, token, holder = LockVerdict.PROCEED, 0, None
+    decision, token, holder = LockDecision.PROCEED, 0, None
     if found:
         status, payload_hash, token, holder, locked_at = found[0]
         if status == "running":
             fresh = locked_at > now - duration_micros(stale_seconds)
             others = holder != asked["holder"]
-            verdict = LockVerdict.ALREADY_RUNNING if fresh and others else LockVerdict.TAKE_OVER
+            decision = LockDecision.ALREADY_RUNNING if fresh and others else LockDecision.TAKE_OVER
         elif status == "failed":
-            verdict = LockVerdict.RETRY
+            decision = LockDecision.RETRY
         else:
             same = payload_hash == asked["payload_hash"]
-            verdict = LockVerdict.ALREADY_COMPLETED if same else LockVerdict.RERUN
-    if verdict.go:
+            decision = LockDecision.ALREADY_COMPLETED if same else LockDecision.RERUN
+    if decision.go:
         ((token,),) = run(connection, "take_lock", {**asked, "now": now})
-    return LockAnswer(verdict, token, holder)
+    return LockAnswer(decision, token, holder)
 
 
 def _lock_record(row: Row) -> LockRecord:
@@ -166,7 +174,7 @@ def _fire(connection: apsw.Connection, now: int, tick: Tick) -> Receipt | None:
 
 
 def _advance(connection: apsw.Connection, tick: Tick) -> bool:
-    """Move the schedule on, where it is this tick's turn; whether the tick may fire."""
+    """Advance the schedule if this is the tick that it expects; return whether the tick may fire."""
     if tick.expected is None:
         return True
     times = {"at": micros(tick.at), "expected": micros(tick.expected), "next_at": micros(tick.next_at)}

@@ -1,4 +1,4 @@
-"""Between SQLite's rows and the store's records: times as microseconds, the rest as it is."""
+"""Convert between SQLite's rows and the store's records; times are stored as microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def moment_or_none(micros: int | None) -> datetime | None:
 
 
 def json_text(values: object) -> str:
-    """The JSON that json_each unfolds into rows."""
+    """Return JSON text for SQLite's json_each."""
     return orjson.dumps(values).decode()
 
 
 def storable(text: str | None) -> str | None:
-    """The text with what UTF-8 cannot say replaced: an odd file name in an error must not lose the batch."""
+    """Replace characters that UTF-8 cannot encode: an odd file name in an error must not fail the batch."""
     return text if text is None or text.isascii() else text.encode(errors="replace").decode()
 
 
 def job_record(row: Row) -> JobRecord:
-    """A row of the statements `get` and `records`, in their order."""
+    """Build a job record from a row of the statements `get` and `records`, in their column order."""
     _, id, type, queue, status, payload, *numbers = row[:12]
     created_at, available_at, updated_at, locked_at, lock_owner, started_at, finished_at, *rest = row[12:]
     priority, attempts, max_attempts, deaths, lease, visibility_ms = numbers
@@ -84,5 +84,6 @@ def queue_record(row: Row, now: int) -> QueueRecord:
 
 
 def worker_record(row: Row) -> WorkerRecord:
-    id, name, queues, started_at, seen_at = row
-    return WorkerRecord(id, name, tuple(orjson.loads(queues)), moment(started_at), moment(seen_at))
+    id, name, queues, types, started_at, seen_at = row
+    served, known = tuple(orjson.loads(queues)), tuple(orjson.loads(types))
+    return WorkerRecord(id, name, served, known, moment(started_at), moment(seen_at))

@@ -1,4 +1,4 @@
-"""Settle: the end of an attempt, by its owner or by the rescue of a lease that ran out."""
+"""Settle attempts, by their owner or by rescue after the lease expired; progress and heartbeats."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rowlock.storage.records import (
     WorkerId,
 )
 from rowlock.storage.sqlite.callers import ApswCaller
+from rowlock.storage.sqlite.counters import Counters
 from rowlock.storage.sqlite.rows import Row, duration_micros, json_text, storable
 from rowlock.storage.sqlite.sql import run, run_each
-from rowlock.storage.sqlite.tally import Tally
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
 _FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
@@ -32,25 +32,25 @@ _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, O
 
 
 def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
-    """End these attempts; the jobs whose lease was lost stay as they are and are returned."""
-    tally = Tally()
+    """End these attempts; return the jobs whose lease was lost, which are unchanged."""
+    tally = Counters()
     lost = _settle(connection, now, owner, settlements, tally)
     tally.write(ApswCaller(connection), now)
     return lost
 
 
 def _settle(
-    connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
+    connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement], tally: Counters
 ) -> list[JobId]:
     by_lease: dict[int, dict[JobId, Settlement]] = defaultdict(dict)
     lost = []
     for settlement in settlements:
         batch = by_lease[settlement.lease]
         if settlement.job_id in batch:
-            lost.append(settlement.job_id)  # said twice: the first ended the lease
+            lost.append(settlement.job_id)  # settled twice: the first settlement ended the lease
         else:
             batch[settlement.job_id] = settlement
-    # Nearly always one lease number for all, so one statement with the whole guard.
+    # Nearly always all jobs have one lease number, so one statement checks job, lease and owner.
     for lease, batch in by_lease.items():
         ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
         _place(connection, now, owner, [(row, batch.pop(row[0])) for row in ended], tally)
@@ -59,11 +59,15 @@ def _settle(
 
 
 def _place(
-    connection: apsw.Connection, now: int, owner: WorkerId, ended: Sequence[tuple[Row, Settlement]], tally: Tally
+    connection: apsw.Connection, now: int, owner: WorkerId, ended: Sequence[tuple[Row, Settlement]], tally: Counters
 ) -> None:
-    """Put each job whose attempt has ended where its outcome says."""
-    finished, keys, waiting, failures = [], [], [], []
-    for (job_id, seq, lease, attempt, deaths, releases_key, cancel_requested), settlement in ended:
+    """Move each job whose attempt has ended to finished, ready or delayed, as its outcome requires."""
+    finished, keys, waiting, failures, unstarted = [], [], [], [], []
+    for row, settlement in ended:
+        job_id, seq, lease, attempt, deaths, releases_key, cancel_requested, limit_key, locked_at, available_at = row
+        started_at = None if settlement.seconds is None else now - duration_micros(settlement.seconds)
+        if started_at is None and limit_key:
+            unstarted.append((limit_key, locked_at, seq, lease))
         outcome = settlement.outcome
         change = tally[settlement.queue, settlement.type]
         change.failures += outcome in _FAILURES
@@ -72,9 +76,9 @@ def _place(
         if outcome == Outcome.FATAL:
             outcome = Outcome.FAILED
         elif cancel_requested and outcome > Outcome.CANCELLED:
-            outcome = Outcome.CANCELLED  # whoever asked must not see it run again
-        if outcome not in _GIVEN_BACK:  # else the time is nobody's: no end that is counted has it
-            change.seconds += settlement.seconds
+            outcome = Outcome.CANCELLED  # a job with a cancel request must not run again
+        if outcome not in _GIVEN_BACK:  # a released attempt is not counted, nor is its time
+            change.seconds += settlement.seconds or 0.0
         if (failure := settlement.failure) is not None:
             failures.append(
                 {
@@ -86,7 +90,7 @@ def _place(
                     "reason": storable(settlement.error) or "",
                     "stack": storable(failure.stack),
                     "now": now,
-                    "started_at": now - duration_micros(settlement.seconds),
+                    "started_at": started_at,
                     "owner": owner,
                 }
             )
@@ -95,7 +99,6 @@ def _place(
             change.succeeded += outcome == Outcome.SUCCEEDED
             change.failed += outcome == Outcome.FAILED
             change.cancelled += outcome == Outcome.CANCELLED
-            started_at = now - duration_micros(settlement.seconds)
             finished.append(
                 (
                     seq,
@@ -103,6 +106,7 @@ def _place(
                     lease,
                     attempt,
                     deaths,
+                    available_at,
                     started_at,
                     now,
                     settlement.result,
@@ -121,7 +125,8 @@ def _place(
                 "lease": lease,
                 "attempt": attempt,
                 "deaths": deaths,
-                "available_at": now + max(0, delay),
+                # A job that did not start keeps its available_at.
+                "available_at": available_at if started_at is None and delay <= 0 else now + max(0, delay),
                 "now": now,
                 "error": storable(settlement.error),
             }
@@ -129,6 +134,7 @@ def _place(
     run_each(connection, "finish", finished)
     run_each(connection, "record_failure", failures)
     run_each(connection, "release_key", keys)
+    run_each(connection, "remove_start", unstarted)
     run_each(connection, "wait_ready", [job for job in waiting if job["available_at"] <= now])
     run_each(connection, "wait_delayed", [job for job in waiting if job["available_at"] > now])
 
@@ -140,9 +146,9 @@ def rescue(
     delay_seconds: Mapping[str, float],
     redact: Callable[[str], str],
 ) -> list[Rescued]:
-    """End the attempts whose lease ran out, each as its lost owner would have had to."""
+    """End the attempts whose lease expired: each job is retried, failed or cancelled."""
     rescued = []
-    tally = Tally()
+    tally = Counters()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
     for row in run(connection, "expired", {"now": now, "limit": limit}):
         job_id, type, queue, owner, attempt, max_attempts, lease, locked_at, cancel_requested, payload = row
@@ -177,15 +183,15 @@ def rescue(
 
 
 def progress(connection: apsw.Connection, now: int, owner: WorkerId, reports: Sequence[Progress]) -> list[JobId]:
-    """Record progress under the same guard; the jobs whose lease was lost are returned."""
+    """Record progress of jobs whose lease this owner holds; return the jobs whose lease was lost."""
     rows = [(report.percent, storable(report.message), now, report.job_id, report.lease, owner) for report in reports]
     known = set(run_each(connection, "report_progress", rows))
     return [report.job_id for report in reports if (report.job_id, report.lease) not in known]
 
 
 def beat(connection: apsw.Connection, now: int, workers: Sequence[Worker]) -> list[Held]:
-    """Note that these workers live, which keeps all of their leases, and say which those are."""
-    rows = [(worker.id, worker.name, json_text(worker.queues), now, now) for worker in workers]
+    """Record a heartbeat of these workers, which renews all their leases; return the leases."""
+    rows = [(w.id, w.name, json_text(w.queues), json_text(w.types), now, now) for w in workers]
     run_each(connection, "beat", rows)
     return held(connection, [worker.id for worker in workers])
 
@@ -193,3 +199,9 @@ def beat(connection: apsw.Connection, now: int, workers: Sequence[Worker]) -> li
 def held(connection: apsw.Connection, owners: Sequence[WorkerId]) -> list[Held]:
     rows = run(connection, "held", {"owners": json_text(owners)})
     return [Held._make((*row[:6], bool(row[6]), *row[7:])) for row in rows]
+
+
+def shortest_lease(connection: apsw.Connection, owners: Sequence[WorkerId]) -> int | None:
+    """Return the shortest visibility timeout of these workers' leases, in milliseconds; None without leases."""
+    ((shortest,),) = run(connection, "shortest_lease", {"owners": json_text(owners)})
+    return None if shortest is None else int(shortest)

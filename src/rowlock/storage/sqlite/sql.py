@@ -1,4 +1,4 @@
-"""Our named statements on a connection of ours, run to their end."""
+"""Run Rowlock's named statements on its own connections."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def run(connection: apsw.Connection, name: str, bindings: Bindings = ()) -> list
 
 
 def run_each(connection: apsw.Connection, name: str, bindings: Iterable[Bindings]) -> list[Row]:
-    """Run the statement once per set of bindings; all rows of all runs."""
+    """Run the statement once per set of bindings; return the rows of all runs."""
     return connection.executemany(SQL[name], bindings).fetchall()
 
 
 def value(connection: apsw.Connection, name: str, bindings: Bindings = ()) -> Any:
-    """The first column of the first row; None without a row."""
+    """Return the first column of the first row; None without a row."""
     return connection.execute(SQL[name], bindings).get

@@ -1,4 +1,4 @@
-"""SqliteStore: the verbs of the contract, each one piece of work on the writer's or the reader's connection."""
+"""SqliteStore: each method of the contract is one piece of work on the writer's or the reader's connection."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from typing import Any
 import apsw
 
 from rowlock.clock import Clock
-from rowlock.storage.base import Wake
+from rowlock.errors import StoreUnavailable
+from rowlock.storage.contract import Wake
+from rowlock.storage.imports import ImportStep
 from rowlock.storage.records import (
+    Attempt,
     CancelResult,
     Claimed,
     Finding,
-    Glance,
     Held,
     JobFilter,
     JobId,
     JobRecord,
     KeepPolicy,
     Limit,
+    Newest,
     NewJob,
     Page,
+    Peek,
     Progress,
     QueueRecord,
     Receipt,
@@ -38,13 +42,17 @@ from rowlock.storage.records import (
     WorkerRecord,
 )
 from rowlock.storage.reliability import Activity, FailureFilter, FailureId, FailurePage, FailureRecord, Total
-from rowlock.storage.sqlite import claim, examine, listen, operate, record, retain, schema, settle, tally
+from rowlock.storage.sqlite import claim, listen, operate, schema, settle
+from rowlock.storage.sqlite import counters as tally
+from rowlock.storage.sqlite import diagnostics as diagnose
+from rowlock.storage.sqlite import failures as record
+from rowlock.storage.sqlite import retention as retain
 from rowlock.storage.sqlite.access import Access
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.calling import Calling
-from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of
+from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of, started
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
-from rowlock.storage.sqlite.failures import explaining
+from rowlock.storage.sqlite.errors import explaining
 from rowlock.storage.sqlite.importing import Importing
 from rowlock.storage.sqlite.overview import Overview
 from rowlock.storage.sqlite.reliability import Reliability
@@ -58,11 +66,11 @@ from rowlock.storage.statements import statements
 SQL = statements("sqlite")
 
 IDLE_AT_MOST = 4
-"""How many connections are kept for the next transactions."""
+"""Idle connections that are kept for later transactions."""
 
 
 class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
-    """Jobs in one SQLite file, shared by any number of processes of this machine."""
+    """Jobs in one SQLite file, shared by any number of processes on this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url
@@ -72,28 +80,42 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
         self._reader: Reader | None = None
         self._idle: list[Line] = []
         self._opening = asyncio.Lock()
+        self._closed = False
         self._round = claim.Round()
 
     # -- life of the store ---------------------------------------------------------------------
 
     async def open(self) -> None:
+        self._closed = False
+        await self._opened()
+
+    async def _opened(self) -> tuple[Reader, Writer]:
+        """Open the connections on first use; raises StoreUnavailable after close(), as nothing would close them."""
         async with self._opening:
-            if self._writer is None:
-                self._writer = await asyncio.to_thread(Writer, self.path, "writer")
-            if self._reader is None:
-                self._reader = await asyncio.to_thread(Reader, self.path, "reader")
+            if not self._closed and self._writer is None:
+                self._writer = await started(Writer, self.path, "writer")
+            if not self._closed and self._reader is None:
+                self._reader = await started(Reader, self.path, "reader")
+            if self._closed:  # perhaps while they were opened
+                await self.close()
+            if self._reader is None or self._writer is None:
+                raise StoreUnavailable(f"{self.path} is closed: open the store before using it")
+            return self._reader, self._writer
 
     async def close(self) -> None:
+        self._closed = True
         lines = [line for line in (self._reader, *self._idle, self._writer) if line is not None]
         self._reader = self._writer = None
         self._idle.clear()
+        for line in lines:
+            line.stop()  # all of them, even if this coroutine is cancelled while it waits for the first
         for line in lines:
             await line.close()
 
     async def now(self) -> datetime:
         return moment(await self._read(lambda connection, now: now))
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, views: bool = False) -> list[str]:  # no views: the tables have these names
         return await self._write(schema.migrate)
 
     async def schema(self) -> SchemaState:
@@ -102,8 +124,8 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def check_schema(self) -> None:
         await self._read(lambda connection, now: schema.check(connection))
 
-    async def examine(self) -> list[Finding]:
-        return await self._read(lambda connection, now: examine.examine(connection, self.path))
+    async def diagnose(self) -> list[Finding]:
+        return await self._read(lambda connection, now: diagnose.diagnose(connection, self.path))
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -117,6 +139,22 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
         with explaining(self.path):
             return enqueue_all_or_none(caller, jobs, self._now_through(caller))
 
+    async def newest(self, ids: Sequence[JobId]) -> dict[JobId, Newest]:
+        def read(connection: apsw.Connection, now: int) -> dict[JobId, Newest]:
+            found = {id: run(connection, "newest", {"id": id}) for id in ids}
+            return {id: Newest(*rows[0]) for id, rows in found.items() if rows}
+
+        return await self._read(read)
+
+    async def free_keys(self, newest: Mapping[JobId, JobId]) -> list[JobId]:
+        def write(connection: apsw.Connection, now: int) -> list[JobId]:
+            for id, last in newest.items():
+                run(connection, "free_newest_key", {"id": id, "newest": last})
+            found = {id: run(connection, "newest", {"id": id}) for id in newest}
+            return [id for id, rows in found.items() if rows and rows[0][0] > newest[id]]
+
+        return await self._write(write)
+
     async def depth(self, queue: str, at_most: int) -> int:
         asked = {"queue": queue, "at_most": at_most}
         return await self._read(lambda connection, now: int(value(connection, "depth", asked)))
@@ -126,17 +164,21 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def beat(self, workers: Sequence[Worker]) -> list[Held]:
         return await self._write(lambda connection, now: settle.beat(connection, now, workers))
 
+    async def shortest_lease(self, owners: Sequence[WorkerId]) -> float | None:
+        shortest = await self._read(lambda connection, now: settle.shortest_lease(connection, owners))
+        return None if shortest is None else shortest / 1_000
+
     async def retire(self, owner: WorkerId) -> None:
         await self._write(lambda connection, now: _run(connection, "retire", owner=owner))
 
     async def warm(self) -> None:
-        await self.open()
+        await self._opened()
 
     async def claim(self, queue: str, owner: WorkerId, limit: int) -> list[Claimed]:
         return await self._write(lambda connection, now: claim.claim(connection, now, queue, owner, limit, self._round))
 
-    async def glance(self, queues: Sequence[str]) -> list[Glance]:
-        return await self._read(lambda connection, now: claim.glance(connection, now, queues))
+    async def peek(self, queues: Sequence[str]) -> list[Peek]:
+        return await self._read(lambda connection, now: claim.peek(connection, now, queues))
 
     async def settle(self, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
         return await self._write(lambda connection, now: settle.settle(connection, now, owner, settlements))
@@ -150,28 +192,37 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def rescue(
         self, limit: int, delay_seconds: Mapping[str, float], redact: Callable[[str], str]
     ) -> list[Rescued]:
-        # The time before any wait for the write lock: while it is held nobody can beat, and no lease runs out by that.
+        # Read the time before waiting for the write lock: heartbeats wait for it too, and that must not expire leases.
         asked = await self._read(lambda connection, now: now)
         return await self._write(lambda connection, now: settle.rescue(connection, asked, limit, delay_seconds, redact))
 
-    def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
+    def transaction(self, attempt: Attempt | None = None) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._transaction()
 
     def reading(self) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._transaction(looks=True)
 
+    def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[SqliteTransaction]:
+        return self._transaction()
+
+    async def transaction_bounds(self) -> None:
+        return None
+
+    async def lacks_transactions(self) -> str | None:
+        return None
+
     @asynccontextmanager
     async def _transaction(self, *, looks: bool = False) -> AsyncIterator[SqliteTransaction]:
         if self._writer is None:
-            await self.open()
-        line = self._idle.pop() if self._idle else await asyncio.to_thread(Line, self.path, "transaction")
+            await self._opened()
+        line = self._idle.pop() if self._idle else await started(Line, self.path, "transaction")
         transaction = SqliteTransaction(line, self._now, looks=looks)
         try:
             await transaction.begin()
             yield transaction
             await transaction.commit()
         finally:
-            # Shielded: who is cancelled twice must not leave the write lock behind.
+            # Shielded: a second cancellation must not leave the write lock held.
             await asyncio.shield(self._end(transaction))
 
     async def _end(self, transaction: SqliteTransaction) -> None:
@@ -238,7 +289,7 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def activity(self, seconds: float) -> list[Activity]:
         return await self._read(lambda connection, now: tally.activity(connection, now, seconds))
 
-    async def fold(self, limit: int) -> int:
+    async def compact(self, limit: int) -> int:
         return await self._write(lambda connection, now: tally.forget(connection, now))
 
     async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
@@ -247,8 +298,11 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def failure(self, failure_id: FailureId) -> FailureRecord | None:
         return await self._read(lambda connection, now: record.failure(connection, failure_id))
 
-    async def prune_failures(self, days: float, limit: int) -> int:
-        return await self._write(lambda connection, now: record.prune(connection, now, days, limit))
+    async def add_failure(self, failure: FailureRecord) -> None:
+        await self._write(lambda connection, now: record.add_failure(connection, failure))
+
+    async def prune_failures(self, days: float, limit: int, *, count: int | None = None) -> int:
+        return await self._write(lambda connection, now: record.prune(connection, now, days, limit, count))
 
     async def workers(self) -> list[WorkerRecord]:
         return await self._read(lambda connection, now: operate.workers(connection))
@@ -264,26 +318,22 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
     async def listen(self, wake: Wake) -> None:
         await listen.listen(self.path, wake)
 
-    # -- within ------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------
 
     async def _write(self, work: Work[T]) -> T:
-        """Do the work in a transaction that is on the disk when this returns."""
-        if self._writer is None:
-            await self.open()
-        assert self._writer is not None
-        return await self._writer.run(lambda connection: work(connection, self._now(connection)))
+        """Run the work in a transaction that is durable when this returns."""
+        writer = self._writer or (await self._opened())[1]
+        return await writer.run(lambda connection: work(connection, self._now(connection)))
 
     async def _read(self, work: Work[T]) -> T:
-        if self._reader is None:
-            await self.open()
-        assert self._reader is not None
-        return await self._reader.run(lambda connection: work(connection, self._now(connection)))
+        reader = self._reader or (await self._opened())[0]
+        return await reader.run(lambda connection: work(connection, self._now(connection)))
 
     def _now(self, connection: apsw.Connection) -> int:
         return self._now_through(ApswCaller(connection))
 
     def _now_through(self, caller: Caller) -> int:
-        """The time of the clock, or else SQLite's own."""
+        """Return the clock's time, or else SQLite's, in microseconds."""
         given = self.clock.now()
         return micros(given) if given is not None else int(caller.rows(SQL["now"])[0][0])
 

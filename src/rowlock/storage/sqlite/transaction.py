@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SqliteTransaction(ImportingTransaction, Loading):
-    """Statements on a connection of its own, which holds the write lock from the first to the last, or only looks."""
+    """A transaction on its own connection: it holds the write lock from start to end, or is read-only (`looks`)."""
 
     def __init__(self, line: Line, now: Callable[[apsw.Connection], int], *, looks: bool = False) -> None:
         self.connection: Any = line.connection
@@ -51,7 +51,7 @@ class SqliteTransaction(ImportingTransaction, Loading):
         await self._run(lambda connection: connection.execute("COMMIT"))
 
     async def end(self) -> Line:
-        """Roll back what was not committed, and give the connection back; nothing runs through this object any more."""
+        """Roll back what was not committed and return the connection; this object cannot be used afterwards."""
         line, self._line, self.connection = self._line, None, None
         assert line is not None
         await line.run(roll_back)

@@ -1,4 +1,4 @@
-"""How the work of some queues stands, in the SQLite store."""
+"""SQLite store: job counts and failing jobs of some queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowlock.storage.watching import DAY_SECONDS, FAILURES_LOOKED_AT, is_failing
 
 
 class Watching(watching.Watching, Worked):
-    """What operators of a sync ask."""
+    """Store methods for monitoring outbound sync."""
 
     async def failing(self, queues: Sequence[str], limit: int, company_id: str | None = None) -> list[JobRecord]:
         return await self._read(

@@ -1,4 +1,4 @@
-"""Rows of the user's table removed by what their columns hold, before others take their place."""
+"""Delete rows of a user's table by the values of their columns, before an import replaces them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ from typing import Any
 import apsw
 
 from rowlock.storage.chunk import alone
-from rowlock.storage.sqlite.put import kept_rows
-from rowlock.storage.sqlite.shape import must_have, quoted
+from rowlock.storage.row_errors import referred_to
+from rowlock.storage.sqlite.merge import kept_rows
+from rowlock.storage.sqlite.table_schema import must_have, quoted
+
+_REFERRED_TO = "FOREIGN KEY"  # compared by text: ON DELETE RESTRICT has the error code of a trigger
 
 
 def wiped(connection: apsw.Connection, table: str, scope: Mapping[str, Any]) -> int:
-    """Delete the rows that a load of these values would have made, and count them."""
+    """Delete the rows whose columns have the values of `scope`, as a load stores them; return how many.
+
+    Raises ImportFault if other rows refer to them.
+    """
     shape = must_have(connection, table, list(scope))
     conditions = " AND ".join(f"{quoted(column)} IS ?" for column in scope) or "TRUE"
     given = [_kept(value) for value in scope.values()]
-    connection.execute(f"DELETE FROM {shape.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
+    try:
+        connection.execute(f"DELETE FROM {shape.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
+    except apsw.ConstraintError as error:
+        if not str(error).startswith(_REFERRED_TO):
+            raise
+        raise referred_to(table) from error
     return connection.changes()
 
 

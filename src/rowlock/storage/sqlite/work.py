@@ -1,4 +1,4 @@
-"""What a verb is given: a connection in its thread, and the time."""
+"""Base of the store's mixins: each method runs its work with a connection, in its thread, and the time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 import apsw
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection, int], T]  # a connection, and the time
+Work = Callable[[apsw.Connection, int], T]  # takes a connection, and the time in microseconds
 
 
 class Worked(ABC):
-    """A store's verbs on a subject of their own, apart from the store's connections."""
+    """Base of a group of store methods; the store itself manages the connections."""
 
     @abstractmethod
     async def _write(self, work: Work[T]) -> T:
-        """Do the work in a transaction that is on the disk when this returns."""
+        """Run the work in a transaction that is durable when this returns."""
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
-        """Do the work on a connection that only reads."""
+        """Run the work on the connection for reads."""

@@ -1,4 +1,4 @@
-"""The HubSpot connector: its CRM as the operations of an integration call it, its limits, and what its answers mean."""
+"""The HubSpot connector: CRM methods for operations, rate limits, and the interpretation of HubSpot's answers."""
 
 from rowlock.sync.hubspot.amounts import Currency, MinorUnits, decimal_amount
 from rowlock.sync.hubspot.answers import is_refused, limited, spent

@@ -1,4 +1,4 @@
-"""Amounts of money: whole minor units here, decimal text at HubSpot. No float ever holds one."""
+"""Amounts of money: whole minor units here, decimal text at HubSpot, never a float."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import AfterValidator, Field
 
 AMOUNT_MAX = 10**15  # minor units
 
-# ISO 4217: how many digits its minor unit has, where that is not two.
+# ISO 4217: currencies whose minor unit does not have two digits.
 _NO_DIGITS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
 _THREE_DIGITS = "BHD IQD JOD KWD LYD OMR TND"
 
 
 def decimal_amount(minor_units: int, currency: str) -> str:
-    """1230 of EUR as "12.30", 1230 of JPY as "1230", 1230 of KWD as "1.230"."""
+    """Format minor units as decimal text: 1230 EUR -> "12.30", 1230 JPY -> "1230", 1230 KWD -> "1.230"."""
     digits = minor_digits(currency)
     if digits == 0:
         return str(minor_units)
@@ -23,10 +23,10 @@ def decimal_amount(minor_units: int, currency: str) -> str:
 
 
 def minor_digits(currency: str) -> int:
-    """How many decimal places the minor unit of this currency stands for."""
+    """Return the number of decimal places of a currency: 0, 2 or 3."""
     return 0 if currency in _NO_DIGITS.split() else 3 if currency in _THREE_DIGITS.split() else 2
 
 
-# ASCII letters: "ı".upper() would be one.
+# ASCII letters only: "ı".upper() is "I".
 Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{3}$"), AfterValidator(str.upper)]
 MinorUnits = Annotated[int, Field(strict=True, ge=0, le=AMOUNT_MAX)]

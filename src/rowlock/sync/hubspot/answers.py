@@ -1,19 +1,19 @@
-"""What HubSpot's answers say about its limits.
+"""How to interpret HubSpot's answers about its rate limits.
 
-| answer                                | what follows                                                       |
+| answer                                | the whole fleet makes no call for                                  |
 | ------------------------------------- | ------------------------------------------------------------------ |
-| out of calls, with Retry-After        | nobody calls for so long                                           |
-| policyName DAILY                      | for an hour: whose midnight ends the day, only the account knows   |
-| policyName TEN_SECONDLY_ROLLING       | for the interval that the headers name, or 10 s                    |
-| policyName SECONDLY (searches)        | for a second                                                       |
-| X-HubSpot-RateLimit-Remaining: 0      | the answer is good; nobody calls for a tenth of the interval       |
+| out of calls, with Retry-After        | the time in the header                                             |
+| policyName DAILY                      | an hour: only the account knows in which time zone its day ends    |
+| policyName TEN_SECONDLY_ROLLING       | the interval in the headers (default: 10 s)                        |
+| policyName SECONDLY (searches)        | a second                                                           |
+| X-HubSpot-RateLimit-Remaining: 0      | a tenth of the interval, although this call succeeded              |
 
-401, 403 and the category MISSING_SCOPES mean what they mean everywhere: a person has to act.
+401, 403 and the category MISSING_SCOPES are handled as for any service: a person has to act.
 """
 
 from __future__ import annotations
 
-from rowlock.sync.answer import Answer, is_refused, retry_after, wait_of
+from rowlock.sync.response import Answer, is_refused, retry_after, wait_of
 
 __all__ = ["is_refused", "limited", "spent"]
 
@@ -24,7 +24,7 @@ SECONDLY_REST_SECONDS = 1.0
 
 
 def limited(answer: Answer) -> float | None:
-    """None unless this error means "too many calls"; else for how long to make none: 0 where it does not say."""
+    """Return how many seconds to make no call after "too many calls", 0 if the answer does not say; else None."""
     if wait_of(answer) is None:
         return None
     policy = answer.json.get("policyName") if isinstance(answer.json, dict) else None
@@ -41,10 +41,10 @@ def limited(answer: Answer) -> float | None:
 
 
 def spent(answer: Answer) -> float | None:
-    """For how long to make no call after this good answer: None unless it was the last that the interval allows."""
+    """Return how many seconds to make no call after a 2xx answer that used up the interval's calls; else None."""
     remaining = answer.headers.get("x-hubspot-ratelimit-remaining", "").strip()
-    # At full speed every interval ends so, and our own count waits for its end. Only where others use the account as
-    # well does this find out: soon again, rather than after a whole interval, which would halve the speed.
+    # At full speed every interval ends like this, and our own count waits for its end. The header adds information
+    # only if others use the account too. Ask again after a tenth: a whole interval would halve the speed.
     return _interval_seconds(answer) / 10 if remaining == "0" else None
 
 

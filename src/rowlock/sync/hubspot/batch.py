@@ -1,8 +1,8 @@
-"""Batches: up to 100 records in a call, each settled on its own.
+"""Batches: up to 100 records per call, each with its own result.
 
-HubSpot answers 200 when all is done, 207 with an error per record that is not, and 400 when it has done nothing since
-one of them is bad: then the halves are sent, so that whoever is good gets through. Where both are refused in the same
-words, for a property that all of them have, the fault is everybody's, and no more is sent.
+HubSpot answers 200 if all records were written, 207 with an error for each that was not, and 400 if one bad record
+made it write none: then the batch is sent in halves, so that good records get through. If both halves are refused with
+the same message, about a property that all records have, all of them fail and no more is sent.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rowlock.errors import CallFailed, CallRefused, CallUncertain, Outcome, SyncError
-from rowlock.sync.answer import Answer, is_refused
 from rowlock.sync.call import Calls
 from rowlock.sync.hubspot import paths
 from rowlock.sync.hubspot.records import Record, Upsert, list_of, record_of
+from rowlock.sync.response import Answer, is_refused
 
 BATCH_MAX = 100
-_REFUSALS = (400, 409)  # of a batch: nothing of it was done
+_REFUSALS = (400, 409)  # statuses of a batch of which nothing was written
 _MISSING = re.compile(r'Property "?(\w+)"? does not exist')
-_STATUSES = {"OBJECT_NOT_FOUND": 404, "CONFLICT": 409, "MISSING_SCOPES": 403}  # of one record, by category
+_STATUSES = {"OBJECT_NOT_FOUND": 404, "CONFLICT": 409, "MISSING_SCOPES": 403}  # status of one record, by category
 
 Entry = Record | SyncError | Outcome
 
 
 async def upsert(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry]:
-    """Create or update these records by their unique property: per record what became of it, in the same order.
+    """Create or update records by their unique property. Returns a record or an error for each, in the same order.
 
-    A call that fails as a whole is what became of each of its records. No two of them may have the same key.
+    If a call fails as a whole, its error is the result of each of its records. Keys must be distinct.
     """
     entries: list[Entry] = []
     for start in range(0, len(wanted), BATCH_MAX):
@@ -38,7 +38,7 @@ async def upsert(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert])
 
 
 async def _send(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) -> list[Entry] | CallFailed:
-    """What became of each; or the refusal of all, nothing having been done."""
+    """Send one call. Returns a result per record, or the CallFailed of a batch of which nothing was written."""
     inputs = [
         {"id": one.key, "idProperty": unique, "properties": dict(one.properties), "objectWriteTraceId": str(number)}
         for number, one in enumerate(wanted)
@@ -55,7 +55,7 @@ async def _send(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
 async def _apart(
     calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert], told: list[Entry] | CallFailed
 ) -> list[Entry]:
-    """What became of each, those that were refused together having been sent in halves."""
+    """Return a result per record. A batch that was refused as a whole is sent again in halves."""
     if not isinstance(told, CallFailed):
         return told
     if len(wanted) == 1 or _concerns_all(told, wanted):
@@ -70,7 +70,7 @@ async def _apart(
 def entries_of(
     answer: Answer, kind: str, unique: str, wanted: Sequence[Upsert], plain: Callable[[str], str] = str
 ) -> list[Entry]:
-    """What an answer to a batch says of each of its records."""
+    """Match the results and errors of a batch answer to its records. Returns one entry per record."""
     what = f"an upsert of {kind}"
     found: dict[int, Entry] = {}
     strangers: list[Entry] = []
@@ -94,7 +94,7 @@ def entries_of(
         if not numbers:
             unclaimed = error
     left = [number for number in places.values() if number not in found]
-    if not errors and len(strangers) == len(left):  # all is done, and they come in our order
+    if not errors and len(strangers) == len(left):  # all were written, and results come in our order
         found |= dict(zip(left, strangers, strict=True))
     return [found.get(number, unclaimed) for number in range(len(wanted))]
 
@@ -107,7 +107,7 @@ def _error(item: Any, answer: Answer, plain: Callable[[str], str]) -> SyncError:
 
 
 def _blamed(item: Any, places: Mapping[str, int]) -> list[int]:
-    """Which records an error is about: by our own number, or by key."""
+    """Return the numbers of the records that an error is about, by our trace number or by key."""
     context = item.get("context") if isinstance(item, Mapping) else None
     if not isinstance(context, Mapping):
         return []
@@ -129,7 +129,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _concerns_all(error: CallFailed, wanted: Sequence[Upsert]) -> bool:
-    """Whether halves would fail alike: what is wrong is not one of the records, but a property that all of them use."""
+    """Whether halves would fail the same way, because the error is about a property that all records use."""
     missing = _MISSING.search(str(error))
     return "non-unique" in str(error) or (missing is not None and all(missing[1] in one.properties for one in wanted))
 
@@ -139,7 +139,7 @@ def _same(refusal: CallFailed, told: list[Entry] | CallFailed) -> bool:
 
 
 def _names_what_all_have(refusal: CallFailed, wanted: Sequence[Upsert]) -> bool:
-    """Whether it is about a property that all of them write; where it shows a value, about one that is everybody's."""
+    """Whether the refusal names a property that all records write, and no key or value that only some have."""
     body = refusal.answer.json
     text = f"{refusal.answer.message} {body.get('errors') if isinstance(body, Mapping) else ''}"
     if any(one.key in text for one in wanted):

@@ -1,7 +1,7 @@
-"""HubSpot's CRM: contacts, companies, deals, and what belongs to what.
+"""HubSpot's CRM: contacts, companies, deals and their associations.
 
-Nothing here makes a second record when it is done twice. A contact is known by its e-mail address, companies and deals
-by a unique property, and HubSpot itself guards both; its search lags behind writes, so it never decides alone.
+No method creates a duplicate if it is repeated. Contacts are identified by e-mail address, companies and deals by a
+unique property, and HubSpot enforces both. Its search lags behind writes, so no decision rests on a search alone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from rowlock.errors import CallFailed
-from rowlock.sync.answer import Answer
 from rowlock.sync.call import Calls
 from rowlock.sync.hubspot import paths
 from rowlock.sync.hubspot.batch import Entry, upsert
 from rowlock.sync.hubspot.properties import Ensured, Property, ensure_properties
 from rowlock.sync.hubspot.records import CONTACTS, EMAIL, Record, Upsert, list_of, record_of
+from rowlock.sync.response import Answer
 
 SEARCH_GROUP = "search"
 SEARCH_MAX = 200
@@ -25,7 +25,7 @@ _EXISTING = re.compile(r"Existing ID:\s*(\d+)")
 
 
 class HubSpot:
-    """The CRM as one attempt of a job sees it: every method makes one call, or as many as its text says."""
+    """The CRM for one attempt of a job. A method makes one call unless its docstring says otherwise."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -33,11 +33,11 @@ class HubSpot:
     # -- contacts ----------------------------------------------------------------------------------
 
     async def contact(self, email: str, properties: Iterable[str] = ()) -> Record | None:
-        """The contact with this address, with these properties; None without one."""
+        """Return the contact with this address, with these properties; None if there is none."""
         return await self.find(CONTACTS, EMAIL, email, properties)
 
     async def create_contact(self, email: str, properties: Mapping[str, str] | None = None) -> Record:
-        """A new contact; or, when one has this address, that one as it is: `created` tells. One call, or two."""
+        """Create a contact, or return the existing one unchanged (`created` is False). One to three calls."""
         given = dict(properties or {})
         body = {"properties": {EMAIL: email, **given}}
         answer = await self._calls.post(paths.objects(CONTACTS), json=body, accept=[409])
@@ -46,15 +46,18 @@ class HubSpot:
         return replace(record_of(answer.json, "the creation of a contact"), created=True)
 
     async def find_or_create_contact(self, email: str, properties: Mapping[str, str] | None = None) -> Record:
-        """The contact with this address, or a new one: for those who expect it to be there. One to three calls."""
+        """Return the contact with this address, or create it. Best if it probably exists. One to four calls."""
         return await self.contact(email, properties or ()) or await self.create_contact(email, properties)
 
     async def upsert_contacts(self, wanted: Sequence[Upsert]) -> list[Entry]:
-        """Write these properties to the contacts with these addresses, which are created if missing: 100 per call."""
+        """Write properties to contacts by e-mail address, creating missing ones. 100 contacts per call."""
         return await upsert(self._calls, CONTACTS, EMAIL, wanted)
 
     async def _existing(self, email: str, properties: Sequence[str], refusal: Answer) -> Record:
-        """Whom a creation collided with: by address, or by the id that the refusal names."""
+        """Return the contact that a creation collided with, by address or by the id in the refusal.
+
+        Raises CallFailed if neither finds it.
+        """
         found = await self.contact(email, properties)
         if found is None and (named := _EXISTING.search(refusal.message)):
             found = await self.get(CONTACTS, named[1], properties)
@@ -68,11 +71,11 @@ class HubSpot:
     # -- any kind of record ------------------------------------------------------------------------
 
     async def get(self, kind: str, record_id: str, properties: Iterable[str] = ()) -> Record | None:
-        """The record with this id; None without one."""
+        """Return the record with this id; None if there is none."""
         return await self._read(kind, record_id, {"properties": ",".join(properties)})
 
     async def find(self, kind: str, unique: str, value: str, properties: Iterable[str] = ()) -> Record | None:
-        """The record whose unique property has this value; None without one. It sees what was written just before."""
+        """Return the record whose unique property has this value, None if there is none. It sees the latest writes."""
         names = ",".join(dict.fromkeys([unique, *properties]))
         return await self._read(kind, value, {"idProperty": unique, "properties": names})
 
@@ -82,7 +85,7 @@ class HubSpot:
         return record_of(answer.json, f"an update of {kind}")
 
     async def upsert(self, kind: str, unique: str, key: str, properties: Mapping[str, str]) -> Record:
-        """Write these properties to the record whose unique property has this value; it is created if missing."""
+        """Write properties to the record whose unique property has this value, or create it."""
         (entry,) = await upsert(self._calls, kind, unique, [Upsert(key, properties)])
         if isinstance(entry, Record):
             return entry
@@ -91,7 +94,7 @@ class HubSpot:
     async def search(
         self, kind: str, filters: Sequence[Mapping[str, str]], properties: Iterable[str] = (), *, limit: int = 10
     ) -> list[Record]:
-        """Records that pass all these filters, the oldest first; what was written a moment ago may be missing."""
+        """Return records that match all filters, oldest first. Very recent writes may be missing."""
         asked: dict[str, Any] = {
             "filterGroups": [{"filters": [dict(one) for one in filters]}],
             "properties": list(properties),
@@ -103,11 +106,11 @@ class HubSpot:
         return [record_of(item, what) for item in list_of(answer.json, "results", what)]
 
     async def associate(self, kind: str, record_id: str, to_kind: str, to_id: str) -> None:
-        """Have one record belong to another, in the usual way for their kinds; again changes nothing."""
+        """Associate two records with the default association of their kinds. Idempotent."""
         await self._calls.put(paths.association(kind, record_id, to_kind, to_id))
 
     async def ensure_properties(self, kind: str, wanted: Sequence[Property]) -> Ensured:
-        """Create the properties and options that are missing: one call, and one for each that is."""
+        """Create missing properties and options: one call, and one more for each property created or extended."""
         return await ensure_properties(self._calls, kind, wanted)
 
     async def _read(self, kind: str, value: str, params: Mapping[str, str]) -> Record | None:

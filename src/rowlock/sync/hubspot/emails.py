@@ -1,4 +1,4 @@
-"""E-mail addresses as HubSpot keeps them: they are the key of a contact."""
+"""E-mail addresses as HubSpot stores them: the key of a contact."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-EMAIL_LENGTH_MAX = 180  # a key of 200 has room for 20 more; one that says more besides is refused when it is sent
+EMAIL_LENGTH_MAX = 180  # leaves 20 of a key's 200 characters for other text; a longer key is refused at enqueue
 
 
 def normal_email(address: str) -> str:
-    """The address trimmed and in lower case, as HubSpot compares it; raises ValueError where it is none."""
+    """Return the address trimmed and in lower case, as HubSpot compares it. Raises ValueError if it is malformed."""
     text = unicodedata.normalize("NFC", address).strip().lower()
     name, at, domain = text.rpartition("@")
     if not at or not name or "." not in domain.strip(".") or "@" in name:

@@ -1,4 +1,4 @@
-"""Properties that an application keeps at HubSpot: declared here, created there when they are missing."""
+"""Custom HubSpot properties: an application declares them, `ensure_properties` creates missing ones."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _GROUPS = {"contacts": "contactinformation", "companies": "companyinformation", 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property of contacts, companies or deals; `options` by value, with the label that people see."""
+    """A property of contacts, companies or deals. `options` maps values to the labels that people see."""
 
     name: str
     label: str
     type: Literal["string", "enumeration", "date", "datetime", "number"] = "string"
-    unique: bool = False  # no two records may have the same value: it can be used as a key
+    unique: bool = False  # HubSpot enforces distinct values, so it can be a key
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Ensured:
-    """What there was to do: names of properties."""
+    """Names of the properties that were created, and of those that got more options."""
 
     created: Sequence[str] = ()
     extended: Sequence[str] = ()
 
 
 async def ensure_properties(calls: Calls, kind: str, wanted: Sequence[Property]) -> Ensured:
-    """Create the properties that are missing, and add options that are missing; twice is the same as once.
+    """Create missing properties and add missing options. Idempotent.
 
-    Nothing is renamed, retyped or taken away. Raises Permanent when a property exists that should be unique and is not.
+    Never renames, retypes or removes anything. Raises Permanent if an existing property should be unique and is not.
     """
     answer = await calls.get(paths.properties(kind), params={"archived": "false"})
     found = {
@@ -76,13 +76,13 @@ async def _create(calls: Calls, kind: str, one: Property) -> bool:
         body["hasUniqueValue"] = True
     if one.options:
         body["options"] = [_option(*item, order) for order, item in enumerate(one.options.items())]
-    # 409: another process was faster, or an earlier attempt.
+    # 409: another process or an earlier attempt created it.
     answer = await calls.post(paths.properties(kind), json=body, accept=[409])
     return answer.status != 409
 
 
 def _merged(one: Property, there: Any) -> list[dict[str, Any]] | None:
-    """The options that are there and those that are missing, in this order; None when none is missing."""
+    """Return the existing options followed by the missing ones; None if none is missing."""
     options = [dict(item) for item in there or () if isinstance(item, Mapping)]
     values = {item.get("value") for item in options}
     missing = [item for item in one.options.items() if item[0] not in values]

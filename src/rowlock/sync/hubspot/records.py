@@ -1,4 +1,4 @@
-"""Records of HubSpot's CRM as its answers show them, and what is asked for."""
+"""Records of HubSpot's CRM, parsed from its answers, and the upserts sent to it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ CONTACTS = "contacts"
 COMPANIES = "companies"
 DEALS = "deals"
 
-EMAIL = "email"  # the property that no two contacts share
+EMAIL = "email"  # the unique property of contacts
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A contact, company or deal: its id there, and those of its properties that the answer shows."""
+    """A contact, company or deal: its HubSpot id, and the properties in the answer."""
 
     id: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    created: bool = False  # by the call that this answers
+    created: bool = False  # True if this call created it
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """What a record should have, known by the value of a property that no two records share."""
+    """The properties to write to the record whose unique property has the value `key`."""
 
     key: str
     properties: Mapping[str, str]
 
 
 def record_of(body: Any, what: str) -> Record:
-    """The record in an answer; raises CallUncertain when it is not there, since the work may have been done."""
+    """Return the record in an answer. Raises CallUncertain if there is none, since the call may have succeeded."""
     if isinstance(body, Mapping) and not isinstance(body.get("id"), str) and isinstance(body.get("entity"), Mapping):
-        body = body["entity"]  # as the description of the API has it; the API itself answers flat
+        body = body["entity"]  # the API documentation nests records like this; the API itself does not
     if not isinstance(body, Mapping) or not isinstance(body.get("id"), str) or not body["id"]:
         raise CallUncertain(f"HubSpot's answer to {what} holds no record")
     properties = body.get("properties")
@@ -46,7 +46,7 @@ def record_of(body: Any, what: str) -> Record:
 
 
 def list_of(body: Any, name: str, what: str) -> Sequence[Any]:
-    """A list in an answer; raises CallUncertain when it is not there."""
+    """Return a list in an answer. Raises CallUncertain if it is missing."""
     found = body.get(name) if isinstance(body, Mapping) else None
     if not isinstance(found, list):
         raise CallUncertain(f"HubSpot's answer to {what} has no {name}")

@@ -1,4 +1,4 @@
-"""Workbooks (.xlsx): from an untrusted zip of XML to rows of typed cells.
+"""Reads workbooks (.xlsx): turns an untrusted zip of XML into rows of typed cells.
 
 package -> parts (which sheet) -> shared, styles -> rows (fast) or sheet (any XML) -> cells (kinds and texts) -> source
 """

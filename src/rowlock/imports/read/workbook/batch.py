@@ -1,4 +1,4 @@
-"""Rows on their way to a frame: gathered by the form of their cells, read a column at a time, put back in order."""
+"""Collects rows into frames: groups cells by form, converts them a column at a time, restores the row order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.source import ROW, BadRecord, Batch, CellKind
 from rowlock.imports.read.workbook.cells import CellReader
 from rowlock.imports.read.workbook.rows import Outline
 from rowlock.imports.read.workbook.sheet import ROW_CHARS_MAX, Form, RawRow, letters
-from rowlock.imports.source import ROW, BadRecord, Batch, CellKind
 
 BATCH_ROWS = 20_000
 SHOWN_CHARS = 100
@@ -20,7 +20,7 @@ SHOWN_CELLS = 100
 
 @dataclass(slots=True)
 class _Column:
-    """What one column has so far: places of cells in the batch, their texts and kinds."""
+    """The cells of one column so far: their places in the batch, texts and kinds."""
 
     places: list[pl.Series] = field(default_factory=list)
     texts: list[pl.Series] = field(default_factory=list)
@@ -28,7 +28,7 @@ class _Column:
 
 
 class RowBatch:
-    """Takes rows until it is full, then gives frames and begins anew."""
+    """Collects rows until it is full; `take` returns them as a frame and empties it."""
 
     def __init__(self, reader: CellReader, limits: ReadLimits, rows_max: int = BATCH_ROWS) -> None:
         self.hidden = 0
@@ -52,17 +52,17 @@ class RowBatch:
 
     @property
     def columns(self) -> int:
-        """How many columns the rows reach over."""
+        """The number of columns up to the last filled one."""
         known = [column for outline in self._outlines for column, _ in outline.cells]
         return max([*known, *(column for column, _ in self._loose)], default=-1) + 1
 
     @property
     def widest(self) -> int:
-        """The most cells that one row has."""
+        """The largest number of cells in one row."""
         return max([self._most_cells, *(len(outline.cells) for outline in self._outlines)])
 
     def add_alike(self, number: int, outline: Outline, texts: Sequence[str], chars: int) -> None:
-        """Take a row of a known outline."""
+        """Add a row of a known outline."""
         self.hidden += outline.hidden
         if not outline.cells:
             return
@@ -74,7 +74,7 @@ class RowBatch:
         self._chars += chars
 
     def add(self, row: RawRow) -> None:
-        """Take any row."""
+        """Add any row."""
         self.hidden += row.hidden
         if not row.cells and row.fault is None:
             return
@@ -90,7 +90,10 @@ class RowBatch:
             self._chars += len(cell.text) + 32
 
     def take(self, width: int, *, faults: bool = True) -> tuple[pl.DataFrame, list[BadRecord]]:
-        """The rows as a frame of `width` columns, without blank and bad ones; those apart, unless let pass."""
+        """Return the rows as a frame of `width` columns without blank ones, and the bad records.
+
+        Without `faults`, bad rows stay in the frame.
+        """
         numbers = pl.Series(ROW, self._numbers, dtype=pl.UInt32)
         columns = self._read(width)
         series = [numbers]
@@ -142,7 +145,7 @@ class RowBatch:
 
 
 def _in_place(column: _Column | None, height: int) -> tuple[pl.Series, pl.Series]:
-    """The column's texts and kinds in the order of the rows, empty where it has none."""
+    """Return the column's texts and kinds in row order; missing cells are empty."""
     if column is None:
         return (
             pl.repeat("", height, dtype=pl.String, eager=True),
@@ -167,7 +170,10 @@ def _bad(frame: pl.DataFrame, place: int, code: str, reason: str, width: int) ->
 
 
 def split(frame: pl.DataFrame, bad: list[BadRecord], width: int, bytes_max: int) -> list[Batch]:
-    """As many batches as the texts need: many cells may share one long text, which is small while it is one."""
+    """Divide a frame into batches of bounded text: cells that share one long text grow when each gets a copy.
+
+    Rows of more than ROW_CHARS_MAX bytes become bad records.
+    """
     texts = pl.sum_horizontal(pl.col(f"c{at}").str.len_bytes() for at in range(width)).cast(pl.UInt64)
     total = int(frame.select(texts.sum()).item() or 0)
     if total <= bytes_max:

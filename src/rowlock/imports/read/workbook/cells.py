@@ -1,4 +1,4 @@
-"""From what is written in cells to texts and kinds, a column at a time."""
+"""Converts the content of cells to texts and kinds, a column at a time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import date, datetime, time
 import polars as pl
 
 from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.source import CellKind
 from rowlock.imports.read.workbook.moments import moments
-from rowlock.imports.read.workbook.numbers import number_text, plain_numbers, shortened
+from rowlock.imports.read.workbook.numbers import digits_kept, number_text, plain_numbers, shortened
 from rowlock.imports.read.workbook.shared import SharedTexts
 from rowlock.imports.read.workbook.sheet import FORMULA_CHARS, Form
 from rowlock.imports.read.workbook.styles import Show
 from rowlock.imports.read.workbook.text import plain_text
-from rowlock.imports.source import CellKind
 
 _ISO = re.compile(r"(?:(\d{4}-\d{2}-\d{2})(?:T|$))?(\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?Z?", re.ASCII)
 _BOOLS = {"1": "true", "0": "false", "true": "true", "false": "false"}
@@ -23,7 +23,7 @@ _BOOLS = {"1": "true", "0": "false", "true": "true", "false": "false"}
 
 @dataclass(slots=True)
 class Cells:
-    """Texts with their kinds; a fault (place, code, reason) costs the row."""
+    """Texts with their kinds; a fault (place, code, reason) makes its row a bad record."""
 
     texts: pl.Series
     kinds: pl.Series | CellKind
@@ -31,7 +31,7 @@ class Cells:
 
 
 class CellReader:
-    """Knows what a workbook's cells refer to: shared texts, styles, the epoch."""
+    """Resolves what a workbook's cells refer to: shared texts, styles, the epoch."""
 
     def __init__(self, shared: SharedTexts, styles: list[Show], since_1904: bool, limits: ReadLimits) -> None:
         self._shared = shared
@@ -40,7 +40,7 @@ class CellReader:
         self._chars_max = limits.cell_chars_max
 
     def read(self, form: Form, written: list[str]) -> Cells:
-        """The cells of one form, in their order."""
+        """Convert cells of one form, in their order."""
         match form.type:
             case "n":
                 show = self._styles[form.style] if form.style < len(self._styles) else Show.NUMBER
@@ -116,18 +116,19 @@ def _numbers(written: list[str]) -> Cells:
 
 
 def moments_or_numbers(written: list[str], show: Show, since_1904: bool) -> Cells:
-    """Dates and times where the number is one, numbers elsewhere."""
+    """Convert serial numbers to dates and times; others stay numbers."""
     texts, kinds, others = moments(_series(written), show, since_1904)
     return _one_by_one(written, others, texts, kinds) if others else Cells(texts, kinds)
 
 
 def _one_by_one(written: list[str], places: list[int], texts: pl.Series, kinds: pl.Series | None) -> Cells:
-    """Numbers that are not in their shortest form, blanks among them, and what is no number."""
+    """Convert the cells at `places` one by one: blanks, numbers not in their shortest form, and invalid numbers."""
     some: list[str] = []
     some_kinds: list[int] = []
     faults: list[tuple[int, str, str]] = []
+    kept = bool(places) and digits_kept(_series(written))
     for at in places:
-        text = number_text(written[at])
+        text = number_text(written[at], kept=kept)
         if text is None:
             faults.append((at, "damaged_cell", f"should hold a number but holds {written[at][:20]!r}"))
         some.append(text or "")
@@ -136,7 +137,7 @@ def _one_by_one(written: list[str], places: list[int], texts: pl.Series, kinds: 
         kinds = pl.repeat(int(CellKind.NUMBER), len(written), dtype=pl.UInt8, eager=True)
     if len(some) == len(written):
         return Cells(_series(some), pl.Series(some_kinds, dtype=pl.UInt8), faults)
-    # Texts cannot be set in place: what is new is put behind, and looked up there.
+    # Polars cannot set texts in place: the new ones are appended and gathered.
     where = pl.int_range(len(written), dtype=pl.UInt32, eager=True)
     where = where.scatter(places, pl.int_range(len(written), len(written) + len(some), dtype=pl.UInt32, eager=True))
     merged = pl.concat([texts, _series(some)]).gather(where)
@@ -174,7 +175,7 @@ def _iso(written: list[str], show: Show) -> Cells:
 
 
 def iso_text(written: str, show: Show) -> tuple[str, CellKind]:
-    """An ISO date, time or both, checked; midnight is left out where the cell shows a date only."""
+    """Validate an ISO date, time or both; midnight is left out if the cell shows only a date. Raises ValueError."""
     found = _ISO.fullmatch(written.removeprefix("T"))
     if found is None or not (found[1] or found[2]):
         raise ValueError(written)

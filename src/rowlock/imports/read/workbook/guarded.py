@@ -1,4 +1,4 @@
-"""Expat with everything refused that no workbook needs: document types, entities, bottomless nesting."""
+"""An expat parser that refuses what no workbook needs: document types, entities, deep nesting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from xml.parsers import expat
 
-from rowlock.imports.read.workbook.faults import damaged, unsafe_xml
+from rowlock.imports.read.workbook.errors import damaged, unsafe_xml
 
 DEPTH_MAX = 200
 TAG_CHARS_MAX = 2 << 20
@@ -17,7 +17,7 @@ Text = Callable[[str], None]
 
 
 class GuardedParser:
-    """Feeds a document to handlers; the names they see have lost the prefix that the root has."""
+    """Passes a document's elements and text to handlers; removes the root's namespace prefix from element names."""
 
     def __init__(self, part: str, start: Start, end: End, text: Text | None = None) -> None:
         self.part = part
@@ -35,7 +35,7 @@ class GuardedParser:
             self._parser.CharacterDataHandler = text
 
     def feed(self, data: bytes | str, final: bool = False) -> None:
-        """Parse some more; a malformed document refuses the file."""
+        """Parse more of the document; raises FileRefused if it is malformed."""
         try:
             self._parser.Parse(data, final)
             self._refuse_long_tags(len(data))
@@ -46,7 +46,7 @@ class GuardedParser:
             raise damaged(f"its part {self.part[:80]} is in an encoding that cannot be read") from error
 
     def _refuse_long_tags(self, fed: int) -> None:
-        """Expat begins a tag or a comment from its start again whenever there is more of it."""
+        """Refuse endless tags and comments: expat parses an unfinished one from its start on every feed."""
         at = self._parser.CurrentByteIndex
         self._held = self._held + fed if at == self._at else 0
         self._at = at

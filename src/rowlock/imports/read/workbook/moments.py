@@ -1,8 +1,8 @@
-"""Dates and times from serial numbers, in both of Excel's calendars.
+"""Converts serial numbers to dates and times, in both of Excel's calendars.
 
-A serial counts days, and its fraction is the time of the day. In the calendar of 1900 day 1 is 1900-01-01 and day 60 is
-1900-02-29, which never was; in that of 1904 day 0 is 1904-01-01. Times are rounded to the millisecond, the finest that
-Excel shows: a serial of today cannot tell microseconds.
+A serial counts days, and its fraction is the time of the day. In the 1900 calendar day 1 is 1900-01-01 and day 60 is
+1900-02-29, which did not exist; in the 1904 calendar day 0 is 1904-01-01. Times are rounded to the millisecond, the
+finest that Excel shows: present-day serials are not precise to the microsecond.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from datetime import date
 
 import polars as pl
 
+from rowlock.imports.read.source import CellKind
 from rowlock.imports.read.workbook.styles import Show
-from rowlock.imports.source import CellKind
 
 DAY = 86_400_000
 _UNIX = date(1970, 1, 1)
@@ -23,7 +23,7 @@ _END = ((date(9999, 12, 31) - _UNIX).days + 1) * DAY
 
 
 def moments(written: pl.Series, show: Show, since_1904: bool) -> tuple[pl.Series, pl.Series, list[int]]:
-    """Texts and kinds, and the places of those that are no dates or times in this calendar: they stay numbers."""
+    """Return texts and kinds, and the places of values that are not in this calendar, which stay numbers."""
     serial = written.str.strip_chars().cast(pl.Float64, strict=False)
     frame = pl.DataFrame({"serial": serial}).select(
         "serial",
@@ -61,7 +61,7 @@ def moments(written: pl.Series, show: Show, since_1904: bool) -> tuple[pl.Series
 
 
 def _texts(frame: pl.DataFrame) -> pl.Series:
-    """Only the forms that are there are written: formatting is what costs."""
+    """Format the values; only kinds that occur, because formatting is the slow part."""
     forms = {
         int(CellKind.DATE): pl.col("moment").cast(pl.Datetime("ms")).cast(pl.Date).cast(pl.String),
         int(CellKind.DATETIME): pl.col("moment").cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.f"),

@@ -1,4 +1,4 @@
-"""The zip around a workbook: told from other files, checked before anything is unpacked, read in bounded blocks."""
+"""Opens the zip archive of a workbook: checks it before anything is unpacked and reads it in bounded blocks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from rowlock.errors import FileRefused
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.workbook.faults import damaged, too_large, unsafe_archive, unsupported
-from rowlock.imports.read.workbook.signature import refuse_other_files
+from rowlock.imports.read.workbook.errors import damaged, too_large, unsafe_archive, unsupported
+from rowlock.imports.read.workbook.file_type import refuse_other_files
 
 MEMBERS_MAX = 10_000
 DIRECTORY_BYTES_MAX = 4 << 20
-RATIO_MAX = 100  # sheets shrink to a tenth or a thirtieth; a bomb to a thousandth
-RATIO_FREE_BYTES = 16 << 20  # what any part may unpack to, whatever its ratio
+RATIO_MAX = 100  # sheets shrink 10 to 30 times, a zip bomb 1,000 times
+RATIO_FREE_BYTES = 16 << 20  # a part up to this size may have any ratio
 READ_BYTES = 1 << 20
 
 
 class Package:
-    """An open workbook archive whose directory makes sense."""
+    """An open workbook archive with a valid directory."""
 
     def __init__(self, path: Path, limits: ReadLimits) -> None:
         refuse_other_files(path)
@@ -40,18 +40,18 @@ class Package:
             raise
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._zip.close()
 
     def __contains__(self, name: str) -> bool:
         return _plain(name) in self._members
 
     def size(self, name: str) -> int:
-        """How many bytes the part unpacks to."""
+        """Return the part's unpacked size in bytes; raises FileRefused if it is missing."""
         return self._member(name).file_size
 
     def blocks(self, name: str) -> Generator[bytes, None, None]:
-        """The part's bytes, a block at a time; its checksum is checked at the end."""
+        """Yield the part's bytes in blocks and verify its checksum; raises FileRefused if it is unsafe or damaged."""
         member = self._member(name)
         if member.flag_bits & 0x1:
             raise FileRefused(
@@ -84,7 +84,7 @@ class Package:
             raise too_large(f"it unpacks to more than {self.limits.unpacked_bytes_max:,} bytes")
         end = 0
         for info in sorted(infos, key=lambda info: info.header_offset):
-            # Each member has its own bytes: parts that share theirs unpack to any size from next to nothing.
+            # Each member must have its own bytes: a tiny file with overlapping parts can unpack to any size.
             if info.header_offset < end:
                 raise unsafe_archive("its parts overlap")
             end = info.header_offset + 30 + info.compress_size
@@ -118,12 +118,12 @@ class Package:
 
 
 def _plain(name: str) -> str:
-    """Part names differ in case, slashes and a leading slash from one writer to the next."""
+    """Normalise a part's name: writers differ in case, slashes and a leading slash."""
     return name.replace("\\", "/").lstrip("/").lower()
 
 
 def _refuse_long_directory(path: Path) -> None:
-    """Python builds an object for every entry that the directory holds, before anyone can ask how many there are."""
+    """Raise FileRefused for a huge directory: zipfile builds an object per entry before they can be counted."""
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(max(0, size - (1 << 16) - 22))

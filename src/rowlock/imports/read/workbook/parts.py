@@ -1,4 +1,4 @@
-"""Which sheets a workbook has, in the order of its tabs, and where their parts are."""
+"""Lists the sheets of a workbook in the order of its tabs, and finds their parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from rowlock.errors import FileRefused
-from rowlock.imports.read.workbook.faults import damaged, too_large
+from rowlock.imports.read.workbook.errors import damaged, too_large
 from rowlock.imports.read.workbook.guarded import parse
 from rowlock.imports.read.workbook.package import Package
 
@@ -29,7 +29,7 @@ class Sheet:
 
 @dataclass(slots=True)
 class Workbook:
-    """What the workbook says about itself."""
+    """The sheets and other parts of a workbook."""
 
     sheets: list[Sheet] = field(default_factory=list)
     shared_strings: str | None = None
@@ -41,19 +41,19 @@ class Workbook:
 @dataclass(frozen=True, slots=True)
 class _Relation:
     id: str
-    kind: str  # the last word of its type, which is the same in both dialects
+    kind: str  # the last word of its type; the same in both OOXML dialects
     target: str
 
 
 def small_part(package: Package, part: str) -> Generator[bytes, None, None]:
-    """The blocks of a part that is read as a whole."""
+    """Return the blocks of a part that is read as a whole; raises FileRefused if it is too large."""
     if package.size(part) > SMALL_PART_BYTES_MAX:
         raise too_large(f"its part {part[:80]} has more than {SMALL_PART_BYTES_MAX >> 20} MB")
     return package.blocks(part)
 
 
 def read_workbook(package: Package) -> Workbook:
-    """The sheets and parts, by the relationships; the usual names where there are none."""
+    """Find sheets and parts by their relationships, or by their usual names if these are missing."""
     part = next((r.target for r in _relations(package, "") if r.kind == "officeDocument"), "xl/workbook.xml")
     if part not in package and "xl/workbook.xml" in package:
         part = "xl/workbook.xml"
@@ -86,7 +86,7 @@ def read_workbook(package: Package) -> Workbook:
 
 
 def choose_sheet(book: Workbook, wanted: str | None) -> Sheet:
-    """The sheet of that name, or the first that is visible; raises with the names that there are."""
+    """Return the sheet of that name (default: the first visible one); raises FileRefused with the existing names."""
     if not book.sheets and book.other_sheets:
         raise FileRefused(
             "The workbook has no sheet with cells, only charts or macros. Upload the workbook that has the table.",
@@ -142,4 +142,4 @@ def _other(package: Package, relations: list[_Relation], kind: str, usual: str) 
 
 
 def _nothing(_: str) -> None:
-    """Ends of elements say nothing here."""
+    """Ignore the end of an element."""

@@ -1,4 +1,4 @@
-"""The way through a sheet's XML: fast while rows are regular, by expat from the first thing on that is not."""
+"""Reads a sheet's XML: with the fast reader while rows are regular, with expat from the first irregularity on."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _OPENING = re.compile(r"<sheetData\s*>")
 
 
 class SheetReader:
-    """Reads one sheet once, into a batch that its caller empties whenever this yields."""
+    """Reads one sheet once, into a batch that the caller empties whenever this yields."""
 
     def __init__(self, package: Package, part: str, limits: ReadLimits, batch: RowBatch, *, after: int) -> None:
         self._blocks = package.blocks(part)
         self._bytes = max(1, package.size(part))
         self._batch = batch
-        self._after = after  # rows up to this number are passed over
+        self._after = after  # rows up to this number are skipped
         self._numbers = RowNumbers()
         self._outlines = Outlines(part, limits)
         self._decoder = Decoder(part)
         self._whole = SheetParser(part, self._numbers.peek, self._add, limits.cell_chars_max)
 
     def __iter__(self) -> Iterator[float]:
-        """How much was read, from 0 to 1, each time that the batch is full, and at the end."""
+        """Yield how much was read, from 0 to 1, whenever the batch is full and at the end."""
         with closing(self._blocks):
             yield from self._through()
 
@@ -91,7 +91,7 @@ class SheetReader:
                 yield
 
     def _take(self, piece: str) -> bool:
-        """Whether this was a row, alone or after empty ones."""
+        """Add the row of this piece, and empty ones before it; returns False if the piece alone is not well-formed."""
         numbers = self._numbers
         found = self._outlines.read(piece, numbers)
         if found is not None:

@@ -1,8 +1,8 @@
-"""The fast way through a sheet: rows of a form that was seen before need one split and one look in a table.
+"""The fast row reader: a row with a known outline takes one split and one dictionary lookup.
 
-A row's text without what is between its tags, and with its own number left open, is its *outline*; a sheet of any
-length has few. What an outline means is what expat said about it once, cell by cell, so the two ways cannot differ;
-whatever has no clear outline is given to expat as it is.
+A row's *outline* is its text without the content between its tags and without its row number; a sheet of any length
+has few. Expat parses each outline once, cell by cell, so the fast reader and expat cannot differ. Expat reads all rows
+that have no clear outline.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rowlock.imports.read.limits import ReadLimits
 from rowlock.imports.read.workbook.sheet import Form, RawRow, RowNumbers, SheetParser
 from rowlock.imports.read.workbook.text import Unreadable, unescaped
 
-NUMBER_MARK = "\x01"  # where the row's number was; neither mark can be in XML
-TEXT_MARK = "\x02"  # where text was
+NUMBER_MARK = "\x01"  # replaces the row's number; neither mark can be in XML
+TEXT_MARK = "\x02"  # replaces a text
 OUTLINES_MAX = 20_000
 CELLS_MAX = 50_000
 PIECE_CHARS_MAX = 4 << 20
@@ -30,7 +30,7 @@ _marked = re.compile(f' ?r="[A-Z]{{0,3}}{NUMBER_MARK}"').findall
 
 
 class Outline:
-    """The cells of all rows that look alike, and those rows of the batch that do."""
+    """The cells of all rows with the same outline, and the rows of the batch that have it."""
 
     __slots__ = ("cells", "hidden", "pick", "rows", "texts")
 
@@ -53,14 +53,14 @@ class _CellOutline:
     __slots__ = ("column", "form", "slot", "slots")
 
     def __init__(self, column: int | None, form: Form | None, slot: int, slots: int) -> None:
-        self.column = column  # None: the one after the cell before
+        self.column = column  # None: the one after the previous cell's
         self.form = form  # None: an empty cell
         self.slot = slot
         self.slots = slots
 
 
 class Outlines:
-    """Knows the outlines of one sheet."""
+    """The outlines of one sheet, learned as they occur."""
 
     def __init__(self, part: str, limits: ReadLimits) -> None:
         self._part = part
@@ -71,7 +71,7 @@ class Outlines:
         self._column = 0  # of the cell that was probed last
 
     def read(self, piece: str, numbers: RowNumbers) -> tuple[int, Outline, list[str]] | None:
-        """The number, outline and texts of a row; None where expat must look at it."""
+        """Return the number, outline and texts of a row; None if expat must parse it."""
         if len(piece) > PIECE_CHARS_MAX:
             return None
         found = _row_number(piece)
@@ -85,7 +85,7 @@ class Outlines:
         if outline is None:
             return None
         texts = parts[1::2]
-        if "&" in piece:  # in a text that is left out, too: expat refuses a bad one wherever it is
+        if "&" in piece:  # also in texts that are not used: expat refuses a bad reference anywhere
             try:
                 texts = [unescaped(text) if "&" in text else text for text in texts]
             except Unreadable:
@@ -96,7 +96,7 @@ class Outlines:
         return (number, outline, texts) if number <= 1_048_576 else None
 
     def parse(self, piece: str, numbers: RowNumbers) -> list[RawRow] | None:
-        """What expat says about the row; None if its text alone is not well-formed."""
+        """Parse the row with expat; returns None if its text alone is not well-formed."""
         rows: list[RawRow] = []
         last = numbers.last
         try:
@@ -156,7 +156,7 @@ class Outlines:
         return Outline(hidden, tuple(found.items()), tuple(slots), at)
 
     def _learn_head(self, head: str) -> bool | None:
-        # A quoted r="…" in an attribute of single quotes would be taken for the row's number.
+        # A quoted r="…" in an attribute of single quotes would be mistaken for the row's number.
         row = None if "'" in head else self._probe(head, cells=0)
         return None if row is None else row.hidden
 
@@ -173,7 +173,7 @@ class Outlines:
         return _CellOutline(column, cell.form, slot, slots) if 0 <= slot < slots else None
 
     def _probe(self, outline: str, *, cells: int) -> RawRow | None:
-        """What expat says about an outline, if it says the same whatever the row's number is."""
+        """Parse an outline with expat under two row numbers; returns None unless the results agree."""
         if outline.count(TEXT_MARK) > SLOTS_MAX or outline.count(NUMBER_MARK) != len(_marked(outline)):
             return None
         first, *others = outline.split(TEXT_MARK)

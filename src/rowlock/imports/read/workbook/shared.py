@@ -1,4 +1,4 @@
-"""The texts that cells share: read once, kept compactly, found by number."""
+"""The texts that cells share: read once, stored compactly, looked up by number."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import closing
 import polars as pl
 
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.workbook.faults import too_large
+from rowlock.imports.read.workbook.errors import too_large
 from rowlock.imports.read.workbook.guarded import GuardedParser
 from rowlock.imports.read.workbook.package import Package
 from rowlock.imports.read.workbook.text import Decoder, Unreadable, plain_text, unescaped
 
 SHARED_BYTES_MAX = 200 << 20
-EACH_BYTES = 16  # what a text costs beside its characters
+EACH_BYTES = 16  # overhead of a text beside its characters
 CHUNK = 50_000
 CHUNK_CHARS = 4 << 20
 PIECE_CHARS_MAX = 16 << 20
@@ -26,7 +26,7 @@ _OPENING = re.compile(r"<sst\b[^<>]*[^/<>]>")
 
 
 class SharedTexts:
-    """All shared texts of a workbook, within a bound on their size."""
+    """All shared texts of a workbook; raises FileRefused past SHARED_BYTES_MAX."""
 
     def __init__(self, limits: ReadLimits) -> None:
         self.too_long: set[int] = set()
@@ -39,7 +39,7 @@ class SharedTexts:
         self._bytes = 0  # of the packed ones
 
     def add(self, text: str) -> None:
-        """Keep one more; a text that no cell may hold is cut, and remembered as such."""
+        """Add one more; a text that is too long for a cell is cut and noted in `too_long`."""
         if len(text) > self._cell_chars_max:
             self.too_long.add(self._count)
             text = text[:CUT]
@@ -50,7 +50,7 @@ class SharedTexts:
             self._pack()
 
     def done(self) -> None:
-        """Make them one series, to be looked up in."""
+        """Join them into one series for lookups."""
         self._pack()
         if self._chunks:
             self.texts = pl.concat(self._chunks, rechunk=True)
@@ -67,7 +67,7 @@ class SharedTexts:
 
 
 class _Items:
-    """Takes shared strings from any XML; texts of runs are joined, phonetic hints left out."""
+    """Reads shared texts from any XML with expat; joins the texts of runs and skips phonetic hints."""
 
     def __init__(self, part: str, into: SharedTexts, limits: ReadLimits) -> None:
         self.parser = GuardedParser(part, self._start, self._end, self._text)
@@ -98,7 +98,7 @@ class _Items:
 
 
 def read_shared(package: Package, part: str | None, limits: ReadLimits) -> SharedTexts:
-    """All of them; those of the usual form without a full parse, the first that is not goes to expat with the rest."""
+    """Read all shared texts: those of the usual form without a full parse, all from the first other one on by expat."""
     shared = SharedTexts(limits)
     if part is not None:
         if package.size(part) > 4 * SHARED_BYTES_MAX:
@@ -144,7 +144,7 @@ def _read(part: str, blocks: Iterator[bytes], shared: SharedTexts, limits: ReadL
 
 
 def _take_regular(text: str, shared: SharedTexts) -> tuple[str, bool]:
-    """Add the items of the usual form at the beginning; what is left, and whether the next may be one as well."""
+    """Add the items of the usual form at the beginning; returns the rest, and False if an item has another form."""
     pieces = text.split("</si>")
     rest = pieces.pop()
     match, add = _ITEM.fullmatch, shared.add

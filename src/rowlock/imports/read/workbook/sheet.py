@@ -1,4 +1,4 @@
-"""A sheet's rows from any well-formed XML, by expat; what it says about a row is what the fast reader must say too."""
+"""Reads a sheet's rows from any well-formed XML with expat; the fast reader must return the same rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rowlock.imports.read.workbook.faults import damaged
+from rowlock.imports.read.workbook.errors import damaged
 from rowlock.imports.read.workbook.guarded import GuardedParser
 
 ROWS_MAX = 1_048_576
 COLUMNS_MAX = 16_384
 ROW_CHARS_MAX = 16 << 20
-PIECES_MAX = 100_000  # of one cell: more than it has characters
+PIECES_MAX = 100_000  # elements of one cell: more than a cell has characters
 FORMULA_CHARS = 200
 TRUE = frozenset({"1", "true", "on"})
 
@@ -21,14 +21,14 @@ _REFERENCE = re.compile(r"([A-Za-z]{1,3})([1-9][0-9]{0,6})")
 
 
 class Form(NamedTuple):
-    """How a cell's text is to be understood."""
+    """How to interpret a cell's text."""
 
     type: str  # n, s, str, b, e, d as in the file; f: a formula without a value
     style: int
 
 
 class RawCell(NamedTuple):
-    """A cell that is not empty, as it is in the file."""
+    """A cell that is not empty, as written in the file."""
 
     column: int
     form: Form
@@ -37,7 +37,7 @@ class RawCell(NamedTuple):
 
 @dataclass(slots=True)
 class RawRow:
-    """A row as it is in the file; a fault is a code and a reason that cost the row."""
+    """A row as written in the file; a fault (code, reason) makes it a bad record."""
 
     number: int
     hidden: bool
@@ -46,14 +46,14 @@ class RawRow:
 
 
 class RowNumbers:
-    """Gives each row its number in the sheet, once."""
+    """Assigns each row its number in the sheet and refuses duplicates."""
 
     def __init__(self) -> None:
         self.last = 0
         self._taken = bytearray(ROWS_MAX + 1)
 
     def peek(self, written: str | None) -> int:
-        """The number that a row has, by what is written in it or by the row before."""
+        """Return a row's number: as written in it, else the previous row's plus 1. Raises FileRefused if invalid."""
         if written is None:
             number = self.last + 1
         else:
@@ -65,7 +65,7 @@ class RowNumbers:
         return number
 
     def take(self, number: int) -> None:
-        """Note that the row was read; twice the same is no sheet."""
+        """Note that the row was read; raises FileRefused if it was read before."""
         if self._taken[number]:
             raise damaged(f"its row {number} is there twice")
         self._taken[number] = 1
@@ -73,7 +73,7 @@ class RowNumbers:
 
 
 class SheetParser:
-    """Collects the rows of the sheet's data from whatever is fed to `parser`."""
+    """Parses the XML that is fed to `parser` and passes each row of the sheet's data to `on_row`."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class SheetParser:
 
 
 def column_of(name: str) -> int:
-    """A is 0, Z is 25, AA is 26."""
+    """Return the index of a column: A is 0, Z is 25, AA is 26."""
     number = 0
     for letter in name.upper():
         number = number * 26 + ord(letter) - 64
@@ -205,7 +205,7 @@ def column_of(name: str) -> int:
 
 
 def letters(column: int) -> str:
-    """The column's name in the sheet."""
+    """Return the column's name in the sheet: 0 is A."""
     name = ""
     column += 1
     while column:

@@ -1,4 +1,4 @@
-"""An open workbook, as the planner sees it."""
+"""The workbook as a source of rows for the planner."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from rowlock.errors import FileRefused
 from rowlock.imports.read.limits import ReadLimits
+from rowlock.imports.read.source import ROW, Batch, HeadRow
 from rowlock.imports.read.workbook.batch import RowBatch, split
 from rowlock.imports.read.workbook.cells import CellReader
-from rowlock.imports.read.workbook.faults import too_large
+from rowlock.imports.read.workbook.errors import too_large
 from rowlock.imports.read.workbook.package import Package
 from rowlock.imports.read.workbook.parts import choose_sheet, read_workbook
 from rowlock.imports.read.workbook.reading import SheetReader
 from rowlock.imports.read.workbook.shared import read_shared
 from rowlock.imports.read.workbook.styles import read_styles
-from rowlock.imports.source import ROW, Batch, HeadRow
 
 
 def open_workbook(path: Path, *, sheet: str | None, limits: ReadLimits) -> WorkbookSource:
-    """The sheet of that name, or the first visible one; every fault of the file is a `FileRefused`."""
+    """Open the sheet of that name (default: the first visible one); raises FileRefused for any fault of the file."""
     package = Package(path, limits)
     try:
         return WorkbookSource(package, sheet, limits)
@@ -54,7 +54,7 @@ class WorkbookSource:
             self.notices.append("The workbook counts its dates from 1904; they were read so.")
 
     def head(self, limit: int) -> list[HeadRow]:
-        """The first rows, blank ones left out, as far to the right as any column may be."""
+        """Return the first rows without blank ones; raises FileRefused for a row with too many filled cells."""
         rows: list[HeadRow] = []
         batch = RowBatch(self._cells, self._limits, rows_max=limit)
         with closing(self._read(batch, after=0)) as reading:
@@ -65,7 +65,7 @@ class WorkbookSource:
         return sorted(rows, key=lambda row: row.row)[:limit]
 
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
-        """The rows below the header row, in the order of the file; hidden ones are read, and counted in a notice."""
+        """Yield the rows below the header row in file order; hidden ones are included, and counted in a notice."""
         batch = RowBatch(self._cells, self._limits)
         with closing(self._read(batch, after=header_row)) as reading:
             for done in reading:
@@ -77,7 +77,7 @@ class WorkbookSource:
             self.notices.append(f"{batch.hidden:,} hidden rows were read like the others.")
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._package.close()
 
     def _read(self, batch: RowBatch, *, after: int) -> Generator[float, None, None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from rowlock.imports.read.workbook.faults import damaged
+from rowlock.imports.read.workbook.errors import damaged
 from rowlock.imports.read.workbook.guarded import parse
 from rowlock.imports.read.workbook.package import Package
 from rowlock.imports.read.workbook.parts import small_part
@@ -24,8 +24,8 @@ class Show(IntEnum):
     BOTH = 3
 
 
-# 27-36 and 50-58 depend on the language of Excel that wrote them: some are times in one and dates in another, which the
-# value then decides.
+# 27-36 and 50-58 depend on the language of the Excel that wrote them: some are times in one and dates in another, so
+# the value decides.
 BUILT_IN = {
     **dict.fromkeys((14, 15, 16, 17), Show.DATE),
     **dict.fromkeys((18, 19, 20, 21, 45, 47), Show.TIME),
@@ -41,7 +41,7 @@ _MINUTES = re.compile(r"h[^a-z]*+m+|(?<!m)m++[^a-z]*+s", re.IGNORECASE)
 
 
 def show_of(code: str) -> Show:
-    """What a format code shows; elapsed time ([h]:mm) is a number of days, since it has no date and no clock time."""
+    """Return what a format code shows; elapsed time ([h]:mm) is a number of days: it has no date and no clock time."""
     section = _SILENT.sub("", code).split(";", 1)[0]
     if _ELAPSED.search(section):
         return Show.NUMBER
@@ -50,7 +50,7 @@ def show_of(code: str) -> Show:
         return Show.NUMBER
     bare, half_days = _HALF_DAY.subn("", section)
     bare = re.sub("general", "", bare, flags=re.IGNORECASE).lower()
-    if re.search("e[+-]", bare):  # 0.00E+00, where the letter is no year
+    if re.search("e[+-]", bare):  # 0.00E+00: here E is an exponent, not a year
         return Show.NUMBER
     bare, clocks = _MINUTES.subn("", bare)
     time = half_days or clocks or re.search("[hs]", bare)
@@ -61,7 +61,7 @@ def show_of(code: str) -> Show:
 
 
 def read_styles(package: Package, part: str | None) -> list[Show]:
-    """What each cell style shows, by its number."""
+    """Return what each cell style shows, by style number."""
     codes: dict[int, Show] = {}
     styles: list[Show] = []
     within: list[str] = []

@@ -1,4 +1,4 @@
-"""Characters of a part: decoded as expat would, references and Excel's own escapes resolved."""
+"""Decodes the characters of a part as expat would, and resolves references and Excel's own escapes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import codecs
 import io
 import re
 
-from rowlock.imports.read.workbook.faults import damaged
+from rowlock.imports.read.workbook.errors import damaged
 
-# What XML forbids, and what the fast readers leave to expat: comments, CDATA, instructions, DOCTYPE.
+# Characters that XML forbids: the fast readers leave them to expat.
 _CONTROLS = bytes(set(range(32)) - {9, 10, 13})
 _NOT_CHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
 _ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
@@ -19,11 +19,11 @@ _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 
 class Unreadable(Exception):
-    """A reference that only expat may judge."""
+    """A reference that is left to expat."""
 
 
 class Decoder:
-    """Turns blocks of UTF-8 into text with XML's newlines; blocks in another encoding stay bytes, for expat."""
+    """Decodes blocks of UTF-8 to text with XML's newlines; blocks in another encoding stay bytes, for expat."""
 
     def __init__(self, part: str) -> None:
         self._part = part
@@ -32,7 +32,7 @@ class Decoder:
         self._clean = True
 
     def feed(self, block: bytes) -> str | bytes:
-        """The block's text, or the block itself where it is not UTF-8."""
+        """Return the block's text, or the block itself if the part is not in UTF-8."""
         if self._utf8 is None:
             self._utf8 = _is_utf8(block)
         if not self._utf8:
@@ -43,14 +43,14 @@ class Decoder:
         return self._decode(block, final=False)
 
     def finish(self) -> str:
-        """What was held back, now that there is no more."""
+        """Return the text that was held back at the end of the last block."""
         return self._decode(b"", final=True) if self._utf8 else ""
 
     def regular(self, text: str) -> bool:
-        """Whether tags and characters are all there is in this text, so that `<` always opens a tag."""
+        """Return whether each `<` opens a tag: no comments, CDATA, instructions or DOCTYPE, which are left to expat."""
         if not self._clean:
             return False
-        # One rare character is found much faster than two of which the first is everywhere.
+        # Searching one rare character is much faster than searching two of which the first is common.
         if "]" in text and "]]>" in text:
             return False
         if not ("!" in text and "<!" in text) and not ("?" in text and "<?" in text):
@@ -72,7 +72,7 @@ def _is_utf8(start: bytes) -> bool:
 
 
 def unescaped(text: str) -> str:
-    """The text with its references resolved; raises where expat would not resolve one."""
+    """Return the text with its references resolved; raises Unreadable if expat would not resolve one."""
     return _REFERENCE.sub(_resolved, text)
 
 
@@ -91,7 +91,7 @@ def _resolved(found: re.Match[str]) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The text with Excel's _xHHHH_ escapes resolved; those of NUL and of half a character stay as they are written."""
+    """Return the text with Excel's _xHHHH_ escapes resolved, except NUL; a text with a lone surrogate is unchanged."""
     if "_x" not in text:
         return text
     resolved = _ESCAPE.sub(_character, text)

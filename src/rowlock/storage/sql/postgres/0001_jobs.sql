@@ -1,5 +1,6 @@
 -- The tables are the states: a job is in exactly one of ready, delayed, running, finished.
--- What never changes about it is in jobs; the others are narrow, and none of them is updated on the busy path.
+-- What never changes about it is in jobs (but for a payload that is taken over from a newer enqueue of the same key);
+-- the others are narrow, and none of them is updated on the busy path.
 
 -- Each call that enqueues takes a block of 4096 numbers (or several): one step of the sequence, not one per job.
 CREATE SEQUENCE rowlock.job_seq AS bigint;
@@ -18,7 +19,8 @@ CREATE TABLE rowlock.jobs (
     company_id    text,
     limit_key     text,
     unique_key    text,
-    trace         text
+    trace         text,
+    newest        uuid                      -- id of the newest enqueue that was answered with this job; null: its own
 );
 CREATE INDEX jobs_of_company ON rowlock.jobs (company_id, id) WHERE company_id IS NOT NULL;
 -- Jobs arrive in order of time: a range index costs next to nothing and finds the new ones.
@@ -40,6 +42,8 @@ CREATE TABLE rowlock.ready (
 CREATE UNIQUE INDEX ready_order ON rowlock.ready (queue, priority, seq) WHERE limit_key IS NULL;
 CREATE UNIQUE INDEX ready_keyed ON rowlock.ready (queue, limit_key, priority, seq) WHERE limit_key IS NOT NULL;
 CREATE INDEX ready_again ON rowlock.ready (updated_at) WHERE updated_at IS NOT NULL;
+-- The longest wait of a queue: its first row, or the first that was available later than it was created.
+CREATE INDEX ready_since ON rowlock.ready (queue, available_at NULLS FIRST, seq);
 
 CREATE TABLE rowlock.delayed (
     job_id        uuid PRIMARY KEY,
@@ -68,6 +72,7 @@ CREATE TABLE rowlock.running (
     releases_key     boolean NOT NULL,
     cancel_requested boolean NOT NULL DEFAULT false,
     progress         smallint,
+    available_at     timestamptz,           -- since when it could run; null: since it was created
     limit_key        text,
     message          text,
     updated_at       timestamptz            -- of the last report or request to cancel; null: since the claim, neither
@@ -76,6 +81,7 @@ CREATE INDEX running_keyed ON rowlock.running (limit_key) WHERE limit_key IS NOT
 
 CREATE TABLE rowlock.finished (
     job_id       uuid PRIMARY KEY,
+    available_at timestamptz,               -- since when its last attempt could run; null: since it was created
     started_at   timestamptz,               -- null: it never started
     finished_at  timestamptz NOT NULL,
     lease        integer NOT NULL,
@@ -117,16 +123,20 @@ CREATE TABLE rowlock.key_pauses (
     until      timestamptz NOT NULL
 );
 
+-- The starts that count against a rate. A job that is given back unstarted takes its own row away again.
 CREATE TABLE rowlock.key_starts (
     key        text NOT NULL,
-    started_at timestamptz NOT NULL
+    started_at timestamptz NOT NULL,        -- when it was claimed
+    job_id     uuid NOT NULL,
+    lease      integer NOT NULL             -- of the claim: one job may be claimed twice at the same time
 );
-CREATE INDEX key_starts_window ON rowlock.key_starts (key, started_at);
+CREATE INDEX key_starts_window ON rowlock.key_starts (key, started_at, job_id);
 
 CREATE TABLE rowlock.workers (
     id         uuid PRIMARY KEY,
     name       text NOT NULL,
     queues     text[] NOT NULL,
+    types      text[] NOT NULL DEFAULT '{}',  -- that it has handlers for
     started_at timestamptz NOT NULL,
     seen_at    timestamptz NOT NULL
 );
@@ -208,7 +218,7 @@ SELECT j.id, j.type, j.queue,
        coalesce(f.lease, r.lease, d.lease, w.lease, 0) AS lease,
        j.visibility_ms AS visibility_timeout_ms,
        j.created_at,
-       coalesce(d.available_at, w.available_at, j.created_at) AS available_at,
+       coalesce(f.available_at, r.available_at, d.available_at, w.available_at, j.created_at) AS available_at,
        coalesce(f.finished_at, greatest(r.locked_at, k.seen_at), d.updated_at, w.updated_at, j.created_at) AS updated_at,
        greatest(r.locked_at, k.seen_at) AS locked_at,
        r.owner AS lock_owner,

@@ -3,14 +3,15 @@
 -- look-ups by key (OFFSET 0 keeps them so), which no plan can turn around.
 
 -- Records jobs, in order. A column of equal values may be sent as an array of one, one of nulls as an empty array.
--- Returns one row per job that was not created, with the job that holds its unique key.
+-- Returns one row per job that was not created, with the job that holds its unique key, and whether retention has
+-- removed that job. Where _newest_wins says so for a job that is not created, the holder takes over its payload and its id.
 CREATE FUNCTION rowlock.enqueue_many(
     _ids uuid[], _types text[], _payloads text[], _queues text[], _priorities integer[], _max_attempts integer[],
     _visibility_ms integer[], _delays double precision[], _available_at timestamptz[],
     _company_ids text[], _limit_keys text[], _traces text[],
     _unique_keys text[], _unique_seconds double precision[], _while_active boolean[],
-    _notify boolean, _now timestamptz
-) RETURNS TABLE (ordinal bigint, existing text)
+    _newest_wins boolean[], _notify boolean, _now timestamptz
+) RETURNS TABLE (ordinal bigint, existing text, removed boolean)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET work_mem = '64MB'
 AS $$
@@ -104,10 +105,20 @@ BEGIN
         GROUP BY 2, 3;
     END IF;
 
+    IF cardinality(_newest_wins) > 0 AND NOT all_new THEN
+        -- The look at the keys has locked those that are taken: their jobs cannot end, nor free them, before this commits.
+        UPDATE rowlock.jobs j SET newest = n.id, payload = n.payload
+        FROM (SELECT DISTINCT ON (r.holder) r.holder, _ids[r.ordinal] AS id, _payloads[r.ordinal] AS payload
+              FROM unnest(refused, holders) AS r (ordinal, holder) WHERE _newest_wins[r.ordinal]
+              ORDER BY r.holder, _ids[r.ordinal] DESC) n
+        WHERE j.id = n.holder AND j.releases_key AND coalesce(j.newest, j.id) < n.id;
+    END IF;
+
     IF _notify THEN
         PERFORM pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT unnest(_queues) AS queue) q;
     END IF;
-    RETURN QUERY SELECT r.ordinal, r.holder::text FROM unnest(refused, holders) AS r (ordinal, holder);
+    RETURN QUERY SELECT r.ordinal, r.holder::text, NOT EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = r.holder)
+    FROM unnest(refused, holders) AS r (ordinal, holder);
 END $$;
 
 -- One job from plain SQL, a trigger or any other language; returns its id. The payload limit is that of the application.
@@ -138,12 +149,32 @@ BEGIN
         ARRAY[visibility_ms], ARRAY[delay_seconds], CASE WHEN available_at IS NULL THEN '{}'::timestamptz[] ELSE ARRAY[available_at] END,
         ARRAY[company_id], ARRAY[limit_key], ARRAY[NULL::text],
         CASE WHEN unique_key IS NULL THEN '{}'::text[] ELSE ARRAY[concat_ws(chr(31), company_id, unique_key)] END,
-        ARRAY[unique_seconds], ARRAY[while_active AND unique_key IS NOT NULL], true, NULL) e;
+        ARRAY[unique_seconds], ARRAY[while_active AND unique_key IS NOT NULL], '{}', true, NULL) e;
     RETURN coalesce(existing::uuid, new_id);
 END $$;
 
+-- Frees the keys of jobs that hold them while they are active, unless they took over from a newer job than the one given
+-- for each. Returns those that did. Fails if a key stays locked: the caller tries again and keeps no connection meanwhile.
+CREATE FUNCTION rowlock.free_keys(_ids uuid[], _newest uuid[]) RETURNS text[]
+LANGUAGE plpgsql
+SET lock_timeout = '300ms'
+AS $$
+BEGIN
+    -- Who is answered with such a job holds its key's lock until the commit: wait for them, and then look.
+    PERFORM FROM rowlock.unique_keys k
+    WHERE k.job_id = ANY (_ids)
+      AND k.key = ANY (ARRAY(SELECT j.unique_key FROM rowlock.jobs j WHERE j.id = ANY (_ids) AND j.releases_key))
+    ORDER BY k.key FOR UPDATE;
+    DELETE FROM rowlock.unique_keys k USING rowlock.jobs j, unnest(_ids, _newest) AS u (id, newest)
+    WHERE j.id = u.id AND j.releases_key AND coalesce(j.newest, j.id) <= u.newest
+      AND k.key = j.unique_key AND k.job_id = j.id;
+    RETURN ARRAY(SELECT j.id::text FROM unnest(_ids, _newest) AS u (id, newest)
+                 JOIN rowlock.jobs j ON j.id = u.id WHERE j.newest > u.newest);
+END $$;
+
 -- Takes up to _limit available jobs of a queue. The scan starts after (_after_priority, _after_seq), so that a worker
--- need not step over its own dead rows while an old transaction keeps vacuum from removing them.
+-- need not step over its own dead rows while an old transaction keeps vacuum from removing them. Where there are more
+-- limit keys than one claim looks at, a last row without an id names the key after which the next claim goes on.
 CREATE FUNCTION rowlock.claim(
     _queue text, _owner uuid, _limit integer, _after_priority integer, _after_seq bigint, _after_key text, _now timestamptz
 ) RETURNS TABLE (id text, lease integer, attempt smallint, max_attempts smallint, deaths smallint, priority smallint,
@@ -154,9 +185,13 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    clock timestamptz := coalesce(_now, clock_timestamp());
-    moved integer;
-    keys  text[];
+    clock     timestamptz := coalesce(_now, clock_timestamp());
+    moved     integer;
+    seen      record;
+    keys      text[] := '{}';               -- those with room, locked
+    looked_at integer := 0;
+    last_key  text;
+    more      boolean := false;             -- some keys were not looked at
 BEGIN
     IF EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL) THEN
         RETURN;
@@ -186,20 +221,22 @@ BEGIN
                   -- Again, with these very rows: what was enqueued after a pause must not slip through it.
                   AND NOT EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL)
                 ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED))
-            RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths
+            RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths, available_at
         ), claimed AS (
-            -- Jobs that never ran, by far the most, are looked up together: no join, and no way down the index for each.
+            -- Jobs that never waited again, by far the most, are looked up together: no join, and no way down the index for
+            -- each.
             SELECT j.id, 1 AS lease, 1::smallint AS attempt, j.max_attempts, 0::smallint AS deaths, j.priority, j.type, j.payload,
-                   j.company_id, j.trace, j.seq, j.visibility_ms, j.releases_key
-            FROM rowlock.jobs j WHERE j.id = ANY (ARRAY(SELECT job_id FROM picked WHERE lease = 1 AND attempt = 1 AND deaths = 0))
+                   j.company_id, j.trace, j.seq, j.visibility_ms, j.releases_key, NULL::timestamptz AS available_at
+            FROM rowlock.jobs j WHERE j.id = ANY (ARRAY(
+                SELECT job_id FROM picked WHERE lease = 1 AND attempt = 1 AND deaths = 0 AND available_at IS NULL))
             UNION ALL
             SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload,
-                   j.company_id, j.trace, j.seq, j.visibility_ms, j.releases_key
+                   j.company_id, j.trace, j.seq, j.visibility_ms, j.releases_key, p.available_at
             FROM picked p CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = p.job_id OFFSET 0) j
-            WHERE p.lease > 1 OR p.attempt > 1 OR p.deaths > 0
+            WHERE p.lease > 1 OR p.attempt > 1 OR p.deaths > 0 OR p.available_at IS NOT NULL
         ), started AS (
-            INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key)
-            SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key FROM claimed
+            INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key, available_at)
+            SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key, available_at FROM claimed
         )
         SELECT c.id::text, c.lease, c.attempt, c.max_attempts, c.deaths, c.priority, c.type, c.payload::text, c.company_id,
                NULL::text, c.trace, c.seq
@@ -207,29 +244,44 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Some jobs here have a limit key. Look at a bounded number of keys, going round from where the caller left off,
-    -- and hold each one's lock until this claim commits: whoever counts its starts next counts ours.
-    WITH RECURSIVE after AS (
-        (SELECT r.limit_key AS key, 1 AS n FROM rowlock.ready r
-         WHERE r.queue = _queue AND r.limit_key > _after_key ORDER BY r.limit_key LIMIT 1)
-        UNION ALL
-        SELECT (SELECT r.limit_key FROM rowlock.ready r
-                WHERE r.queue = _queue AND r.limit_key > a.key ORDER BY r.limit_key LIMIT 1), a.n + 1
-        FROM after a WHERE a.key IS NOT NULL AND a.n < 256
-    ), before AS (
-        (SELECT r.limit_key AS key, 1 AS n FROM rowlock.ready r
-         WHERE r.queue = _queue AND r.limit_key <= _after_key AND r.limit_key IS NOT NULL ORDER BY r.limit_key LIMIT 1)
-        UNION ALL
-        SELECT (SELECT r.limit_key FROM rowlock.ready r
-                WHERE r.queue = _queue AND r.limit_key > b.key AND r.limit_key <= _after_key
-                ORDER BY r.limit_key LIMIT 1), b.n + 1
-        FROM before b WHERE b.key IS NOT NULL AND b.n < 256
-    )
-    SELECT array_agg(c.key) INTO keys
-    FROM (SELECT key FROM after WHERE key IS NOT NULL UNION ALL SELECT key FROM before WHERE key IS NOT NULL LIMIT 256) c
-    WHERE NOT EXISTS (SELECT FROM rowlock.key_pauses p
-                      WHERE p.key IN (c.key, split_part(c.key, ':', 1)) AND p.until > clock)
-      AND pg_try_advisory_xact_lock(hashtextextended('rowlock:' || c.key, 0));
+    -- Some jobs here have a limit key. Go from key to key, round from where the caller left off, and collect keys with
+    -- room. Each one's lock is held until this claim commits: the next claim that counts its starts counts ours.
+    <<round>>
+    FOR lap IN 0..1 LOOP
+        FOR seen IN
+            WITH RECURSIVE walk AS (
+                (SELECT r.limit_key AS key FROM rowlock.ready r
+                 WHERE r.queue = _queue AND r.limit_key > CASE lap WHEN 0 THEN _after_key ELSE '' END
+                 ORDER BY r.limit_key LIMIT 1)
+                UNION ALL
+                SELECT (SELECT r.limit_key FROM rowlock.ready r
+                        WHERE r.queue = _queue AND r.limit_key > w.key ORDER BY r.limit_key LIMIT 1)
+                FROM walk w WHERE w.key IS NOT NULL
+            )
+            SELECT w.key, l.concurrency, l.rate, clock - l.per_seconds * interval '1 second' AS since,
+                   EXISTS (SELECT FROM rowlock.key_pauses p
+                           WHERE p.key IN (w.key, split_part(w.key, ':', 1)) AND p.until > clock) AS paused
+            FROM walk w
+            LEFT JOIN LATERAL (SELECT * FROM rowlock.limits x WHERE x.name = split_part(w.key, ':', 1) OFFSET 0) l ON true
+            WHERE w.key IS NOT NULL
+        LOOP
+            EXIT round WHEN lap = 1 AND seen.key > _after_key;
+            IF looked_at = 1024 OR cardinality(keys) = 256 THEN
+                more := true;
+                EXIT round;
+            END IF;
+            looked_at := looked_at + 1;
+            last_key := seen.key;
+            CONTINUE WHEN seen.paused;
+            CONTINUE WHEN seen.concurrency IS NOT NULL AND seen.concurrency <= (
+                SELECT count(*) FROM rowlock.running x WHERE x.limit_key = seen.key);
+            CONTINUE WHEN seen.rate IS NOT NULL AND seen.rate <= (
+                SELECT count(*) FROM rowlock.key_starts s WHERE s.key = seen.key AND s.started_at > seen.since);
+            IF pg_try_advisory_xact_lock(hashtextextended('rowlock:' || seen.key, 0)) THEN
+                keys := keys || seen.key;
+            END IF;
+        END LOOP;
+    END LOOP;
 
     -- A new snapshot, taken after the locks: the counts below are exact.
     RETURN QUERY
@@ -241,14 +293,15 @@ BEGIN
                                WHERE s.key = k.key AND s.started_at > clock - l.per_seconds * interval '1 second')) AS free
         FROM unnest(keys) AS k (key) LEFT JOIN rowlock.limits l ON l.name = split_part(k.key, ':', 1)
     ), keyed AS (
-        SELECT y.ctid AS place, y.priority, y.seq, y.limit_key, o.rated
+        SELECT y.ctid AS place, y.job_id, y.lease, y.priority, y.seq, y.limit_key, o.rated
         FROM open o
         CROSS JOIN LATERAL (
-            SELECT r.ctid, r.priority, r.seq, r.limit_key FROM rowlock.ready r
+            SELECT r.ctid, r.job_id, r.lease, r.priority, r.seq, r.limit_key FROM rowlock.ready r
             WHERE r.queue = _queue AND r.limit_key = o.key ORDER BY r.priority, r.seq LIMIT greatest(o.free, 0)
             FOR UPDATE SKIP LOCKED) y
     ), unkeyed AS (
-        SELECT r.ctid AS place, r.priority, r.seq, NULL::text AS limit_key, false AS rated FROM rowlock.ready r
+        SELECT r.ctid AS place, r.job_id, r.lease, r.priority, r.seq, NULL::text AS limit_key, false AS rated
+        FROM rowlock.ready r
         WHERE r.queue = _queue AND r.limit_key IS NULL
         ORDER BY r.priority, r.seq LIMIT _limit FOR UPDATE SKIP LOCKED
     ), best AS MATERIALIZED (
@@ -256,25 +309,31 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM rowlock.queues q WHERE q.name = _queue AND q.paused_at IS NOT NULL)
         ORDER BY priority, seq LIMIT _limit
     ), counted AS (
-        INSERT INTO rowlock.key_starts (key, started_at) SELECT limit_key, clock FROM best WHERE rated
+        INSERT INTO rowlock.key_starts (key, started_at, job_id, lease)
+        SELECT limit_key, clock, job_id, lease + 1 FROM best WHERE rated
     ), forgotten AS (
         DELETE FROM rowlock.key_starts s USING rowlock.limits l, unnest(keys) AS k (key)
         WHERE l.name = split_part(k.key, ':', 1) AND s.key = k.key
           AND s.started_at <= clock - l.per_seconds * interval '1 second'
     ), picked AS (
         DELETE FROM rowlock.ready WHERE ctid = ANY (ARRAY(SELECT place FROM best))
-        RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths
+        RETURNING job_id, lease + 1 AS lease, (attempt + 1)::smallint AS attempt, deaths, available_at
     ), claimed AS (
         SELECT j.id, p.lease, p.attempt, j.max_attempts, p.deaths, j.priority, j.type, j.payload, j.company_id,
-               j.limit_key, j.trace, j.seq, j.visibility_ms, j.releases_key
+               j.limit_key, j.trace, j.seq, j.visibility_ms, j.releases_key, p.available_at
         FROM picked p CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = p.job_id OFFSET 0) j
     ), started AS (
-        INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key, limit_key)
-        SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key, limit_key FROM claimed
+        INSERT INTO rowlock.running (job_id, owner, locked_at, lease, visibility_ms, attempt, deaths, releases_key, limit_key,
+                                     available_at)
+        SELECT id, _owner, clock, lease, visibility_ms, attempt, deaths, releases_key, limit_key, available_at FROM claimed
     )
     SELECT c.id::text, c.lease, c.attempt, c.max_attempts, c.deaths, c.priority, c.type, c.payload::text, c.company_id,
            c.limit_key, c.trace, c.seq
     FROM claimed c ORDER BY c.priority, c.seq;
+    IF more THEN
+        RETURN QUERY SELECT NULL::text, NULL::integer, NULL::smallint, NULL::smallint, NULL::smallint, NULL::smallint,
+                            NULL::text, NULL::text, NULL::text, last_key, NULL::text, NULL::bigint;
+    END IF;
 END $$;
 
 -- Ends attempts, each only where its id, lease and owner still match. Returns the ids for which they did not.
@@ -433,19 +492,20 @@ BEGIN
         IF job.limit_key IS NULL THEN
             DELETE FROM rowlock.ready r
             WHERE r.queue = job.queue AND r.priority = job.priority AND r.seq = job.seq AND r.limit_key IS NULL
-            RETURNING r.lease, r.attempt, r.deaths INTO spent;
+            RETURNING r.lease, r.attempt, r.deaths, r.available_at INTO spent;
         ELSE
             DELETE FROM rowlock.ready r
             WHERE r.queue = job.queue AND r.priority = job.priority AND r.seq = job.seq AND r.limit_key = job.limit_key
-            RETURNING r.lease, r.attempt, r.deaths INTO spent;
+            RETURNING r.lease, r.attempt, r.deaths, r.available_at INTO spent;
         END IF;
         IF NOT FOUND THEN
-            DELETE FROM rowlock.delayed d WHERE d.job_id = _id RETURNING d.lease, d.attempt, d.deaths INTO spent;
+            DELETE FROM rowlock.delayed d WHERE d.job_id = _id
+            RETURNING d.lease, d.attempt, d.deaths, d.available_at INTO spent;
             later := CASE WHEN FOUND THEN -1 ELSE 0 END;
         END IF;
         IF FOUND THEN
-            INSERT INTO rowlock.finished (job_id, started_at, finished_at, lease, attempt, deaths, status, error)
-            VALUES (_id, NULL, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
+            INSERT INTO rowlock.finished (job_id, available_at, started_at, finished_at, lease, attempt, deaths, status, error)
+            VALUES (_id, spent.available_at, NULL, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
             INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, cancelled)
             VALUES (clock, job.queue, job.type, -1, later, 1);
             IF job.releases_key THEN
@@ -486,7 +546,7 @@ BEGIN
     ), keys AS (
         INSERT INTO rowlock.unique_keys AS k (key, job_id, expires_at)
         SELECT DISTINCT ON (w.unique_key) w.unique_key, w.id, 'infinity'::timestamptz FROM wanted w WHERE w.releases_key
-        ORDER BY w.unique_key, w.seq
+        ORDER BY w.unique_key, w.seq DESC
         ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, expires_at = excluded.expires_at
         WHERE k.expires_at <= clock OR k.job_id = excluded.job_id
         RETURNING k.job_id
@@ -507,13 +567,30 @@ BEGIN
         WHERE x.job_id = ANY (ARRAY(SELECT id FROM gone)) AND x.resolved_at IS NULL
     ), soon AS (
         INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
-        SELECT seq, id, lease, priority, 0, 0, queue, limit_key, clock, clock, error FROM gone
+        -- The lease number goes on at the next multiple of 65,536: the remainder counts the claims since.
+        SELECT seq, id, (lease + 65535) / 65536 * 65536, priority, 0, 0, queue, limit_key, clock, clock, error FROM gone
         RETURNING job_id, queue
     ), told AS (
         SELECT pg_notify('rowlock', 'queue:' || q.queue) FROM (SELECT DISTINCT queue FROM soon) q
     )
     SELECT w.id::text, s.job_id IS NOT NULL
     FROM wanted w LEFT JOIN soon s ON s.job_id = w.id, (SELECT count(*) FROM told) done;
+END $$;
+
+-- Since when the ready job that waits longest is available; null where none is ready.
+CREATE FUNCTION rowlock.ready_since(_queue text) RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+    RETURN least(
+        (SELECT j.created_at
+         FROM (SELECT r.job_id FROM rowlock.ready r WHERE r.queue = _queue AND r.available_at IS NULL
+               ORDER BY r.available_at NULLS FIRST, r.seq LIMIT 1) f
+         CROSS JOIN LATERAL (SELECT x.created_at FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j),
+        (SELECT r.available_at FROM rowlock.ready r WHERE r.queue = _queue AND r.available_at IS NOT NULL
+         ORDER BY r.available_at NULLS FIRST LIMIT 1));
 END $$;
 
 -- Jobs by their ids, whole. A plan made while the tables were empty would read all of them for ever after, so it is made

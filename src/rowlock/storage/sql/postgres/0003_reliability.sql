@@ -18,7 +18,7 @@ CREATE INDEX job_idempotency_locks_ended ON rowlock.job_idempotency_locks (ended
 CREATE FUNCTION rowlock.take_lock(
     _company_id text, _job_key text, _scope_key text, _payload_hash text, _holder text,
     _stale_seconds double precision, _now timestamptz
-) RETURNS TABLE (verdict text, token bigint, holder text)
+) RETURNS TABLE (decision text, token bigint, holder text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column

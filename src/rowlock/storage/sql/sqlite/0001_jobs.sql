@@ -16,6 +16,7 @@ CREATE TABLE jobs (
     unique_key    TEXT,
     releases_key  INTEGER NOT NULL,              -- 1: the unique key is free when the job is over
     trace         TEXT,
+    newest        TEXT,                          -- id of the newest enqueue answered with this job; NULL: its own
     payload       TEXT    NOT NULL               -- last, so that the other columns are read without it
 ) STRICT;
 
@@ -37,6 +38,7 @@ CREATE TABLE ready (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ready_again ON ready (queued_at) WHERE queued_at IS NOT NULL;
+CREATE INDEX ready_since ON ready (queue, available_at);
 
 CREATE TABLE delayed (
     seq          INTEGER PRIMARY KEY,
@@ -66,6 +68,7 @@ CREATE TABLE running (
     visibility_ms    INTEGER NOT NULL,
     releases_key     INTEGER NOT NULL,
     limit_key        TEXT    NOT NULL,
+    available_at     INTEGER NOT NULL,           -- since when it could run
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     progress         INTEGER,
     message          TEXT,
@@ -81,6 +84,7 @@ CREATE TABLE finished (
     lease       INTEGER NOT NULL,
     attempt     INTEGER NOT NULL,
     deaths      INTEGER NOT NULL,
+    available_at INTEGER NOT NULL,               -- since when its last attempt could run
     started_at  INTEGER,                         -- NULL: it never ran
     finished_at INTEGER NOT NULL,
     result      TEXT,
@@ -120,17 +124,20 @@ CREATE TABLE key_pauses (
     until INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The starts that count against a rate. A job that is given back unstarted takes its own row away again.
 CREATE TABLE key_starts (
     key        TEXT    NOT NULL,
-    started_at INTEGER NOT NULL
-) STRICT;
-
-CREATE INDEX key_starts_in_time ON key_starts (key, started_at);
+    started_at INTEGER NOT NULL,                 -- when it was claimed
+    seq        INTEGER NOT NULL,                 -- of the job
+    lease      INTEGER NOT NULL,                 -- of the claim: one job may be claimed twice at the same time
+    PRIMARY KEY (key, started_at, seq, lease)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE workers (
     id         TEXT    NOT NULL PRIMARY KEY,
     name       TEXT    NOT NULL,
     queues     TEXT    NOT NULL,                 -- JSON array
+    types      TEXT    NOT NULL DEFAULT '[]',    -- JSON array: that it has handlers for
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -198,7 +205,7 @@ SELECT j.seq, j.id, j.type, j.queue,
     coalesce(f.deaths, x.deaths, r.deaths, d.deaths) AS deaths,
     coalesce(f.lease, x.lease, r.lease, d.lease) AS lease,
     j.visibility_ms, j.created_at,
-    coalesce(r.available_at, d.available_at, j.available_at, j.created_at) AS available_at,
+    coalesce(f.available_at, x.available_at, r.available_at, d.available_at) AS available_at,
     coalesce(f.finished_at, max(x.locked_at, coalesce(w.seen_at, 0)), r.queued_at, d.queued_at, j.created_at) AS updated_at,
     max(x.locked_at, coalesce(w.seen_at, 0)) AS locked_at,
     x.owner AS lock_owner,

@@ -7,3 +7,7 @@ CREATE TABLE lags (
 
 ALTER TABLE job_failures ADD COLUMN started_at INTEGER; -- NULL: not known
 ALTER TABLE job_failures ADD COLUMN owner TEXT;         -- the worker; NULL: not known
+
+-- Identical failures that one record stands for, and when the last of them was; NULL: there was only the first.
+ALTER TABLE job_failures ADD COLUMN occurrences INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE job_failures ADD COLUMN last_failed_at INTEGER;

@@ -117,6 +117,16 @@ ON CONFLICT (import_id, number) DO UPDATE SET
     finished_at = excluded.finished_at
 RETURNING number
 
+-- name: record_part
+-- A part of a chunk that is loaded in several transactions: once, while the chunk waits.
+INSERT INTO rowlock.import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged,
+                                   duplicate, invalid, error_count, error_groups, notes, finished_at)
+SELECT c.import_id, $2, c.job_id, 'done', $3, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::timestamptz, clock_timestamp())
+FROM rowlock.import_chunks c
+WHERE c.import_id = $1::uuid AND c.number = $14 AND c.status = 'waiting' AND ($13::uuid IS NULL OR c.job_id = $13)
+ON CONFLICT (import_id, number) DO NOTHING
+RETURNING number
+
 -- name: forget_chunk_errors
 DELETE FROM rowlock.import_errors WHERE import_id = $1::uuid AND chunk = $2
 

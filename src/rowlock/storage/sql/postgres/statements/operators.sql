@@ -37,7 +37,7 @@ ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, excluded.paus
 DELETE FROM rowlock.queues WHERE name = $1
 
 -- name: queues
-WITH RECURSIVE clock AS (
+WITH clock AS (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), counted AS (
     SELECT queue, sum(alive) AS alive, sum(delayed) AS delayed FROM (
@@ -56,39 +56,14 @@ WITH RECURSIVE clock AS (
         SELECT x.available_at FROM rowlock.delayed x WHERE x.queue = n.queue AND x.available_at <= c.now
         ORDER BY x.available_at LIMIT 10000) d ON true
     GROUP BY n.queue
-), firsts AS (
-    -- The first of each priority, with and without a limit key: the oldest is among them.
-    SELECT n.queue, f.priority, f.job_id, f.available_at FROM named n CROSS JOIN LATERAL (
-        SELECT r.priority, r.job_id, r.available_at FROM rowlock.ready r
-        WHERE r.queue = n.queue AND r.limit_key IS NULL ORDER BY r.priority, r.seq LIMIT 1) f
-    UNION ALL
-    SELECT p.queue, f.priority, f.job_id, f.available_at FROM firsts p CROSS JOIN LATERAL (
-        SELECT r.priority, r.job_id, r.available_at FROM rowlock.ready r
-        WHERE r.queue = p.queue AND r.limit_key IS NULL AND r.priority > p.priority ORDER BY r.priority, r.seq LIMIT 1) f
-), keyed AS (
-    SELECT n.queue, f.limit_key, f.priority, f.job_id, f.available_at FROM named n CROSS JOIN LATERAL (
-        SELECT r.limit_key, r.priority, r.job_id, r.available_at FROM rowlock.ready r
-        WHERE r.queue = n.queue AND r.limit_key IS NOT NULL ORDER BY r.limit_key, r.priority, r.seq LIMIT 1) f
-    UNION ALL
-    SELECT p.queue, f.limit_key, f.priority, f.job_id, f.available_at FROM keyed p CROSS JOIN LATERAL (
-        SELECT r.limit_key, r.priority, r.job_id, r.available_at FROM rowlock.ready r
-        WHERE r.queue = p.queue AND r.limit_key IS NOT NULL AND (r.limit_key, r.priority) > (p.limit_key, p.priority)
-        ORDER BY r.limit_key, r.priority, r.seq LIMIT 1) f
-), oldest AS (
-    SELECT w.queue, min(coalesce(w.available_at, j.created_at)) AS since
-    FROM (SELECT queue, job_id, available_at FROM firsts
-          UNION ALL
-          (SELECT queue, job_id, available_at FROM keyed LIMIT 1000)) w
-    CROSS JOIN LATERAL (SELECT x.created_at FROM rowlock.jobs x WHERE x.id = w.job_id OFFSET 0) j
-    GROUP BY w.queue
 )
 SELECT n.queue, q.paused_at IS NOT NULL,
        (coalesce(c.alive, 0) - coalesce(r.processing, 0) - coalesce(c.delayed, 0) + d.count)::bigint,
        (coalesce(c.delayed, 0) - d.count)::bigint, coalesce(r.processing, 0),
-       extract(epoch FROM clock.now - least(o.since, d.since))::double precision
+       extract(epoch FROM clock.now - least(rowlock.ready_since(n.queue), d.since))::double precision
 FROM clock, named n
 LEFT JOIN counted c ON c.queue = n.queue LEFT JOIN running r ON r.queue = n.queue
-LEFT JOIN due d ON d.queue = n.queue LEFT JOIN oldest o ON o.queue = n.queue
+LEFT JOIN due d ON d.queue = n.queue
 LEFT JOIN rowlock.queues q ON q.name = n.queue
 ORDER BY n.queue
 
@@ -103,7 +78,7 @@ SELECT s.alive - r.count, r.count, s.succeeded, s.failed, s.cancelled
 FROM summed s, (SELECT count(*) FROM rowlock.running) r
 
 -- name: activity
--- By queue and type, what happened since a moment; rows that the chore has not folded yet included.
+-- By queue and type, what happened since a moment; rows that the chore has not compacted yet included.
 WITH recent AS (
     SELECT queue, type, succeeded, failed, cancelled, failures, retries, rescues, seconds FROM rowlock.minutes
     WHERE minute >= date_trunc('minute', coalesce($2::timestamptz, clock_timestamp()) - $1::double precision * interval '1 second')
@@ -123,7 +98,7 @@ FROM (SELECT queue, type, alive, succeeded, failed, cancelled FROM rowlock.total
       UNION ALL SELECT queue, type, alive, succeeded, failed, cancelled FROM rowlock.tallies) t
 WHERE type <> '' GROUP BY queue, type ORDER BY queue, type
 
--- name: fold
+-- name: compact
 WITH gone AS (
     DELETE FROM rowlock.tallies
     WHERE ctid = ANY (ARRAY(SELECT ctid FROM rowlock.tallies LIMIT $1 FOR UPDATE SKIP LOCKED))
@@ -156,7 +131,7 @@ WITH gone AS (
 DELETE FROM rowlock.minutes WHERE minute < coalesce($1::timestamptz, clock_timestamp()) - interval '25 hours'
 
 -- name: workers
-SELECT id::text, name, queues, started_at, seen_at FROM rowlock.workers ORDER BY started_at, id
+SELECT id::text, name, queues, types, started_at, seen_at FROM rowlock.workers ORDER BY started_at, id
 
 -- name: prune_old
 WITH doomed AS (
@@ -194,8 +169,10 @@ WITH oldest_kept AS (
 SELECT count(*) FROM removed
 
 -- name: prune_keys
-DELETE FROM rowlock.unique_keys WHERE key IN (
-    SELECT key FROM rowlock.unique_keys WHERE expires_at <= coalesce($2::timestamptz, clock_timestamp()) LIMIT $1)
+-- The lock looks at the newest version of the row: a key that another transaction has just retaken stays.
+DELETE FROM rowlock.unique_keys WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM rowlock.unique_keys WHERE expires_at <= coalesce($2::timestamptz, clock_timestamp())
+    LIMIT $1 FOR UPDATE SKIP LOCKED))
 
 -- name: forget_pauses
 DELETE FROM rowlock.key_pauses WHERE until <= coalesce($1::timestamptz, clock_timestamp())

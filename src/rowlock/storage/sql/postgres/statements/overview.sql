@@ -4,7 +4,7 @@ FROM (SELECT * FROM rowlock.running ORDER BY locked_at, job_id LIMIT $1) r
 CROSS JOIN LATERAL (SELECT x.type, x.queue, x.company_id FROM rowlock.jobs x WHERE x.id = r.job_id OFFSET 0) j
 ORDER BY r.locked_at, r.job_id
 
--- name: hasten
+-- name: run_now
 WITH clock AS (
     SELECT coalesce($2::timestamptz, clock_timestamp()) AS now OFFSET 0
 ), moved AS (
@@ -41,7 +41,7 @@ SELECT type, reason, count(*), min(finished_at), max(finished_at), max(id::text)
 FROM dead GROUP BY type, reason ORDER BY count(*) DESC, max(finished_at) DESC, type, reason LIMIT $5
 
 -- name: history
--- The first row says which minute it is; then what happened in each, rows that the chore has not folded yet included;
+-- The first row says which minute it is; then what happened in each, rows that the chore has not compacted yet included;
 -- then what was noted in each.
 WITH clock AS (
     SELECT date_trunc('minute', coalesce($2::timestamptz, clock_timestamp())) AS minute OFFSET 0

@@ -1,12 +1,19 @@
 -- name: enqueue
 -- Ids and payloads come as one text each, joined by a character that neither can hold: drivers look at every element of
 -- an array for longer than the server takes to split a text.
-SELECT ordinal, existing FROM rowlock.enqueue_many(
+SELECT ordinal, existing, removed FROM rowlock.enqueue_many(
     CAST(string_to_array(CAST($1 AS text), chr(30)) AS uuid[]), CAST($2 AS text[]),
     string_to_array(CAST($3 AS text), chr(30)), CAST($4 AS text[]), CAST($5 AS integer[]),
     CAST($6 AS integer[]), CAST($7 AS integer[]), CAST($8 AS double precision[]), CAST($9 AS timestamptz[]),
     CAST($10 AS text[]), CAST($11 AS text[]), CAST($12 AS text[]), CAST($13 AS text[]),
-    CAST($14 AS double precision[]), CAST($15 AS boolean[]), CAST($16 AS boolean), CAST($17 AS timestamptz))
+    CAST($14 AS double precision[]), CAST($15 AS boolean[]), CAST($16 AS boolean[]), CAST($17 AS boolean),
+    CAST($18 AS timestamptz))
+
+-- name: newest
+SELECT id::text, newest::text, payload FROM rowlock.jobs WHERE id = ANY ($1::uuid[]) AND newest IS NOT NULL
+
+-- name: free_keys
+SELECT rowlock.free_keys($1::uuid[], $2::uuid[])
 
 -- name: depth
 SELECT count(*) FROM (

@@ -1,5 +1,10 @@
 -- name: take_lock
-SELECT verdict, token, holder FROM rowlock.take_lock($1, $2, $3, $4, $5, $6, $7)
+SELECT decision, token, holder FROM rowlock.take_lock($1, $2, $3, $4, $5, $6, $7)
+
+-- name: renew_lock
+UPDATE rowlock.job_idempotency_locks SET locked_at = coalesce($5::timestamptz, clock_timestamp())
+WHERE company_id = $1 AND job_key = $2 AND scope_key = $3 AND token = $4 AND status = 'running'
+RETURNING token
 
 -- name: end_lock
 UPDATE rowlock.job_idempotency_locks SET status = $5, ended_at = coalesce($6::timestamptz, clock_timestamp())
@@ -31,6 +36,10 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_a
 
 -- name: schedules
 SELECT name, spec, next_at, last_tick, paused_at FROM rowlock.schedules ORDER BY name
+
+-- name: move_schedule
+UPDATE rowlock.schedules SET next_at = $3 WHERE name = $1 AND next_at = $2 AND paused_at IS NULL
+RETURNING name
 
 -- name: advance_schedule
 UPDATE rowlock.schedules SET next_at = $3, last_tick = $4

@@ -1,11 +1,12 @@
 -- name: beat
 WITH alive AS (
-    INSERT INTO rowlock.workers AS w (id, name, queues, started_at, seen_at)
-    SELECT u.id, u.name, string_to_array(u.queues, E'\n'), c.now, c.now
-    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (id, name, queues),
-         (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
+    INSERT INTO rowlock.workers AS w (id, name, queues, types, started_at, seen_at)
+    SELECT u.id, u.name, string_to_array(u.queues, E'\n'), string_to_array(u.types, E'\n'), c.now, c.now
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS u (id, name, queues, types),
+         (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now) c
     ORDER BY u.id
-    ON CONFLICT (id) DO UPDATE SET seen_at = greatest(w.seen_at, excluded.seen_at)
+    ON CONFLICT (id) DO UPDATE SET seen_at = greatest(w.seen_at, excluded.seen_at),
+        types = CASE WHEN cardinality(excluded.types) > 0 THEN excluded.types ELSE w.types END
 )
 SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested, j.type, j.queue
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = ANY ($1::uuid[])
@@ -17,25 +18,30 @@ SELECT clock_timestamp()
 SELECT r.job_id::text, r.lease, r.owner::text, r.attempt, j.max_attempts, r.deaths, r.cancel_requested, j.type, j.queue
 FROM rowlock.running r JOIN rowlock.jobs j ON j.id = r.job_id WHERE r.owner = $1::uuid
 
+-- name: shortest_lease
+SELECT min(visibility_ms) FROM rowlock.running WHERE owner = ANY ($1::uuid[])
+
 -- name: retire
 DELETE FROM rowlock.workers WHERE id = $1::uuid
 
 -- name: claim
 -- Jobs that differ in little come as one row: their ids and payloads as one text each, as in enqueue, their companies and
--- traces only where there are some. A large payload comes alone: all of them together may not fit into one text.
+-- traces only where there are some. A large payload comes alone: all of them together may not fit into one text. The row
+-- that says where the next claim goes on has no lease.
 SELECT lease, attempt, max_attempts, deaths, priority, type, limit_key, array_agg(seq), string_agg(id, chr(30)),
        string_agg(payload, chr(30)), CASE WHEN count(company_id) > 0 THEN array_agg(company_id) END,
        CASE WHEN count(trace) > 0 THEN array_agg(trace) END
 FROM rowlock.claim($1, $2::uuid, $3, $4, $5, $6, $7)
 GROUP BY lease, attempt, max_attempts, deaths, priority, type, limit_key, CASE WHEN octet_length(payload) > 16384 THEN seq END
 
--- name: glance
+-- name: peek
 SELECT q.name,
        NOT EXISTS (SELECT FROM rowlock.queues p WHERE p.name = q.name AND p.paused_at IS NOT NULL)
        AND (EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NULL)
             OR EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = q.name AND r.limit_key IS NOT NULL)
             OR coalesce(d.due_in <= 0, false)),
-       CASE WHEN d.due_in > 0 THEN d.due_in WHEN d.due_in IS NOT NULL THEN 0 END
+       CASE WHEN d.due_in > 0 THEN d.due_in WHEN d.due_in IS NOT NULL THEN 0 END,
+       current_setting('transaction_read_only') = 'on'
 FROM unnest($1::text[]) WITH ORDINALITY AS q (name, ordinal)
 LEFT JOIN LATERAL (
     SELECT extract(epoch FROM x.available_at - coalesce($2::timestamptz, clock_timestamp()))::double precision AS due_in

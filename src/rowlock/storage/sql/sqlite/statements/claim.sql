@@ -35,10 +35,11 @@ LIMIT ?
 -- name: start_unkeyed
 -- Up to the last job of the batch: the same rows as first_unkeyed, since both run under the write lock.
 INSERT INTO running (
-    job_id, seq, owner, locked_at, lease, attempt, max_attempts, deaths, visibility_ms, releases_key, limit_key
+    job_id, seq, owner, locked_at, lease, attempt, max_attempts, deaths, visibility_ms, releases_key, limit_key,
+    available_at
 )
 SELECT j.id, r.seq, :owner, :now, r.lease + 1, r.attempt + 1, j.max_attempts, r.deaths, j.visibility_ms,
-    j.releases_key, ''
+    j.releases_key, '', r.available_at
 FROM ready r
 CROSS JOIN jobs j ON j.seq = r.seq
 WHERE r.queue = :queue AND r.limit_key = '' AND (r.priority, r.seq) <= (:priority, :seq)
@@ -88,10 +89,11 @@ WHERE r.queue = ? AND r.limit_key = ? AND r.priority = ? AND r.seq = ?
 
 -- name: start_one
 INSERT INTO running (
-    job_id, seq, owner, locked_at, lease, attempt, max_attempts, deaths, visibility_ms, releases_key, limit_key
+    job_id, seq, owner, locked_at, lease, attempt, max_attempts, deaths, visibility_ms, releases_key, limit_key,
+    available_at
 )
 SELECT j.id, r.seq, ?, ?, r.lease + 1, r.attempt + 1, j.max_attempts, r.deaths, j.visibility_ms,
-    j.releases_key, r.limit_key
+    j.releases_key, r.limit_key, r.available_at
 FROM ready r
 CROSS JOIN jobs j ON j.seq = r.seq
 WHERE r.queue = ? AND r.limit_key = ? AND r.priority = ? AND r.seq = ?
@@ -103,9 +105,9 @@ DELETE FROM ready WHERE queue = ? AND limit_key = ? AND priority = ? AND seq = ?
 DELETE FROM key_starts WHERE key = ? AND started_at <= ?
 
 -- name: add_start
-INSERT INTO key_starts (key, started_at) VALUES (?, ?)
+INSERT INTO key_starts (key, started_at, seq, lease) VALUES (?, ?, ?, ?)
 
--- name: glance
+-- name: peek
 SELECT q.value,
     p.name IS NULL AND (
         EXISTS (SELECT 1 FROM ready WHERE queue = q.value)

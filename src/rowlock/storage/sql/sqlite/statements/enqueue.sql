@@ -5,13 +5,25 @@ WHERE unique_keys.expires_at <= :now
 RETURNING job_id
 
 -- name: key_holder
-SELECT job_id FROM unique_keys WHERE key = :key
+SELECT k.job_id, EXISTS (SELECT 1 FROM jobs j WHERE j.id = k.job_id) FROM unique_keys k WHERE k.key = :key
 
 -- name: add_job
 INSERT INTO jobs (
     id, type, queue, priority, max_attempts, visibility_ms, created_at, available_at,
     company_id, limit_key, unique_key, releases_key, trace, payload
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: take_over
+UPDATE jobs SET newest = :newest, payload = :payload
+WHERE id = :holder AND releases_key = 1 AND coalesce(newest, id) < :newest
+
+-- name: newest
+SELECT newest, payload FROM jobs WHERE id = :id AND newest IS NOT NULL
+
+-- name: free_newest_key
+DELETE FROM unique_keys
+WHERE job_id = :id AND key = (
+    SELECT unique_key FROM jobs WHERE id = :id AND releases_key = 1 AND coalesce(newest, id) <= :newest)
 
 -- name: last_seq
 SELECT last_insert_rowid()

@@ -105,6 +105,17 @@ ON CONFLICT (import_id, number) DO UPDATE SET
     finished_at = excluded.finished_at
 RETURNING number
 
+-- name: record_part
+-- A part of a chunk that is loaded in several transactions: once, while the chunk waits.
+INSERT INTO import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged, duplicate,
+    invalid, error_count, error_groups, notes, finished_at)
+SELECT import_id, :number, job_id, 'done', :rows, :rows, :inserted, :updated, :unchanged, :duplicate,
+    :invalid, :error_count, :error_groups, :notes, :now
+FROM import_chunks
+WHERE import_id = :id AND number = :chunk AND status = 'waiting' AND (:job_id IS NULL OR job_id = :job_id)
+ON CONFLICT (import_id, number) DO NOTHING
+RETURNING number
+
 -- name: forget_chunk_errors
 DELETE FROM import_errors WHERE import_id = ? AND chunk = ?
 

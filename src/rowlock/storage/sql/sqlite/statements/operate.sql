@@ -114,12 +114,12 @@ SELECT seq + (id < :job_id) FROM jobs WHERE id <= :job_id ORDER BY id DESC LIMIT
 -- name: cancel_ready
 DELETE FROM ready
 WHERE (queue, limit_key, priority, seq) IN (SELECT queue, limit_key, priority, seq FROM jobs WHERE id = :job_id)
-RETURNING seq, lease, attempt, deaths
+RETURNING seq, lease, attempt, deaths, available_at
 
 -- name: cancel_delayed
 DELETE FROM delayed
 WHERE seq = (SELECT seq FROM jobs WHERE id = :job_id)
-RETURNING seq, lease, attempt, deaths
+RETURNING seq, lease, attempt, deaths, available_at
 
 -- name: request_cancel
 UPDATE running SET cancel_requested = 1, changed_at = iif(cancel_requested = 1, changed_at, :now)
@@ -182,7 +182,7 @@ INSERT INTO queues (name, paused_at) VALUES (:queue, :now) ON CONFLICT (name) DO
 DELETE FROM queues WHERE name = :queue
 
 -- name: workers
-SELECT id, name, queues, started_at, seen_at FROM workers ORDER BY started_at, id
+SELECT id, name, queues, types, started_at, seen_at FROM workers ORDER BY started_at, id
 
 -- name: define_limit
 INSERT INTO limits (name, concurrency, rate, per_micros) VALUES (:name, :concurrency, :rate, :per_micros)

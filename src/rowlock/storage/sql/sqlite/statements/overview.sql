@@ -4,7 +4,7 @@ FROM (SELECT * FROM running ORDER BY locked_at, job_id LIMIT :limit) x
 CROSS JOIN jobs j ON j.seq = x.seq
 ORDER BY x.locked_at, x.job_id
 
--- name: hasten
+-- name: run_now
 DELETE FROM delayed
 WHERE seq = (SELECT seq FROM jobs WHERE id = :job_id) AND available_at > :now
 RETURNING seq, lease, attempt, deaths, error, queue

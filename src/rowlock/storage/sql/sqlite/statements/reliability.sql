@@ -11,6 +11,12 @@ ON CONFLICT (company_id, job_key, scope_key) DO UPDATE SET
     locked_at = excluded.locked_at, ended_at = NULL
 RETURNING token
 
+-- name: renew_lock
+UPDATE job_idempotency_locks SET locked_at = :now
+WHERE company_id = :company_id AND job_key = :job_key AND scope_key = :scope_key AND token = :token
+  AND status = 'running'
+RETURNING token
+
 -- name: end_lock
 UPDATE job_idempotency_locks SET status = :status, ended_at = :now
 WHERE company_id = :company_id AND job_key = :job_key AND scope_key = :scope_key AND token = :token
@@ -36,6 +42,10 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_a
 
 -- name: schedules
 SELECT name, spec, next_at, last_tick, paused_at FROM schedules ORDER BY name
+
+-- name: move_schedule
+UPDATE schedules SET next_at = :next_at WHERE name = :name AND next_at = :expected AND paused_at IS NULL
+RETURNING name
 
 -- name: advance_schedule
 UPDATE schedules SET next_at = :next_at, last_tick = :at

@@ -2,11 +2,14 @@
 -- The guard of every ending: this job, this lease, this owner.
 DELETE FROM running
 WHERE job_id IN (SELECT value FROM carray(?)) AND lease = ? AND owner = ?
-RETURNING job_id, seq, lease, attempt, deaths, releases_key, cancel_requested
+RETURNING job_id, seq, lease, attempt, deaths, releases_key, cancel_requested, limit_key, locked_at, available_at
+
+-- name: remove_start
+DELETE FROM key_starts WHERE key = ? AND started_at = ? AND seq = ? AND lease = ?
 
 -- name: finish
-INSERT INTO finished (seq, outcome, lease, attempt, deaths, started_at, finished_at, result, error)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO finished (seq, outcome, lease, attempt, deaths, available_at, started_at, finished_at, result, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: release_key
 DELETE FROM unique_keys
@@ -28,8 +31,9 @@ WHERE job_id = ? AND lease = ? AND owner = ?
 RETURNING job_id, lease
 
 -- name: beat
-INSERT INTO workers (id, name, queues, started_at, seen_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at
+INSERT INTO workers (id, name, queues, types, started_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at,
+    types = CASE WHEN excluded.types <> '[]' THEN excluded.types ELSE types END
 
 -- name: held
 SELECT x.job_id, x.lease, x.owner, x.attempt, x.max_attempts, x.deaths, x.cancel_requested, j.type, j.queue
@@ -37,6 +41,9 @@ FROM running x
 CROSS JOIN jobs j ON j.seq = x.seq
 WHERE x.owner IN (SELECT value FROM json_each(:owners))
 ORDER BY x.seq
+
+-- name: shortest_lease
+SELECT min(visibility_ms) FROM running WHERE owner IN (SELECT value FROM json_each(:owners))
 
 -- name: retire
 DELETE FROM workers WHERE id = :owner

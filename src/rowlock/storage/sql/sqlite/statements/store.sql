@@ -10,14 +10,15 @@ CREATE TABLE migrations (
     number     INTEGER PRIMARY KEY,
     name       TEXT    NOT NULL,
     checksum   TEXT    NOT NULL,
+    oldest     INTEGER NOT NULL,
     applied_at INTEGER NOT NULL
 ) STRICT
 
 -- name: applied
-SELECT number, checksum FROM migrations
+SELECT number, checksum, oldest FROM migrations
 
 -- name: record_migration
-INSERT INTO migrations (number, name, checksum, applied_at) VALUES (:number, :name, :checksum, :now)
+INSERT INTO migrations (number, name, checksum, oldest, applied_at) VALUES (:number, :name, :checksum, :oldest, :now)
 
 -- name: wake
 INSERT INTO wakes (queue, number) VALUES (:queue, 1) ON CONFLICT (queue) DO UPDATE SET number = number + 1

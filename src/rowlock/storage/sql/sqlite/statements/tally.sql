@@ -29,27 +29,10 @@ GROUP BY queue, type ORDER BY queue, type
 DELETE FROM minutes WHERE minute < :before
 
 -- name: queues
--- The oldest of a queue is the first of one of its priorities or keys: from one to the next by the index.
-WITH RECURSIVE named (name) AS (
+WITH named (name) AS (
     SELECT name FROM queues UNION SELECT queue FROM totals GROUP BY queue HAVING sum(alive) > 0
-), firsts (queue, limit_key, priority, available_at) AS (
-    SELECT r.queue, r.limit_key, r.priority, r.available_at
-    FROM named n CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
-        SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
-        WHERE f.queue = n.name ORDER BY f.limit_key, f.priority, f.seq LIMIT 1)
-    UNION
-    SELECT r.queue, r.limit_key, r.priority, r.available_at
-    FROM firsts p CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
-        SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
-        WHERE f.queue = p.queue AND f.limit_key = p.limit_key AND f.priority > p.priority
-        ORDER BY f.priority, f.seq LIMIT 1)
-    UNION
-    SELECT r.queue, r.limit_key, r.priority, r.available_at
-    FROM firsts p CROSS JOIN ready r ON (r.queue, r.limit_key, r.priority, r.seq) = (
-        SELECT f.queue, f.limit_key, f.priority, f.seq FROM ready f
-        WHERE f.queue = p.queue AND f.limit_key > p.limit_key
-        ORDER BY f.limit_key, f.priority, f.seq LIMIT 1)
-    LIMIT 10000
+), oldest (queue, since) AS (
+    SELECT n.name, (SELECT min(r.available_at) FROM ready r WHERE r.queue = n.name) FROM named n
 ), due (queue, number, since) AS (
     SELECT n.name, count(d.seq), min(d.available_at)
     FROM named n LEFT JOIN delayed d ON d.queue = n.name AND d.available_at <= :now GROUP BY n.name
@@ -64,5 +47,5 @@ FROM named n
 JOIN due d ON d.queue = n.name
 LEFT JOIN working w ON w.queue = n.name
 LEFT JOIN (SELECT queue, sum(alive) AS alive, sum(delayed) AS delayed FROM totals GROUP BY queue) t ON t.queue = n.name
-LEFT JOIN (SELECT queue, min(available_at) AS since FROM firsts GROUP BY queue) o ON o.queue = n.name
+JOIN oldest o ON o.queue = n.name
 ORDER BY n.name

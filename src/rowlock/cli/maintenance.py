@@ -1,0 +1,67 @@
+"""`rowlock migrate` and `rowlock prune`: maintenance of the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from rowlock.cli import options
+from rowlock.cli.management import asks, works
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.cli.output import Output
+    from rowlock.management.operations import Operations
+
+_JOBS = ("succeeded", "failed", "cancelled")
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        help=options.examples(
+            "Bring the database's schema up to date. Safe to run on several machines at once, and again.",
+            "rowlock migrate",
+            "rowlock migrate --database postgresql://rowlock@db/jobs",
+        )
+    )(migrate)
+    app.command(
+        help=options.examples(
+            "Remove finished jobs that are older than the settings keep them. Workers do the same every hour.",
+            "rowlock prune",
+            "ROWLOCK_KEEP_SUCCEEDED_DAYS=7 rowlock prune --json",
+        )
+    )(prune)
+
+
+@works(check=False)
+async def migrate(app: Rowlock, out: Output) -> None:
+    before = await app.store.schema()
+    applied = await app.migrate()
+    state = await app.store.schema()
+    if before.current and before.oldest < state.oldest:
+        out.note(
+            f"releases with a schema older than {state.oldest} no longer work with this database: "
+            "restart their workers and servers with this release"
+        )
+    if out.as_json:
+        schema = {"current": state.current, "wanted": state.wanted}
+        out.json({"database": app.store.url, "applied": applied, "schema": schema})
+        return
+    for migration in applied:
+        out.line(f"applied {migration}")
+    said = "" if applied else "; nothing to do"
+    if state.newer:
+        said = f", of a newer release; this one has {state.wanted} and works with it; nothing to do"
+    out.line(f"{app.store.url} is at schema {state.current}{said}")
+
+
+@asks()
+async def prune(management: Operations, out: Output) -> None:
+    done = await management.prune()
+    if out.as_json:
+        out.json(done)
+        return
+    removed = {kind: f"{count:,} {kind}" for kind, count in done["removed"].items()}
+    out.line("removed jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
+    out.line("removed records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))

@@ -1,0 +1,200 @@
+"""/api/v1/queue: jobs, the dead-letter queue, statistics."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.errors import DuplicateJob, JobNotFound
+from rowlock.http.json_response import answer, polled
+from rowlock.http.middleware.auth import Caller, Operator, Viewer
+from rowlock.http.middleware.idempotency_key import reserved
+from rowlock.http.openapi import NOT_MODIFIED, fails
+from rowlock.http.post_routes import Posted
+from rowlock.http.problem import Problem, problem_of
+from rowlock.http.schemas import overview as overview_replies
+from rowlock.http.schemas import requests as models
+from rowlock.http.schemas import responses as replies
+from rowlock.management.schemas import Shape
+from rowlock.storage.access import Role
+
+router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
+posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
+
+JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
+StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs in this state.")]
+TypeFilter = Annotated[
+    models.Name | None, Query(description="Only jobs of this type; `name.*`: of all types that begin so.")
+]
+QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
+CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
+LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
+ReasonFilter = Annotated[
+    models.Reason | None, Query(description="Only jobs that failed for this reason, as a group of them says it.")
+]
+SinceFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued at or after this.")]
+UntilFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued before this.")]
+CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
+
+_EXISTING = {"model": replies.EnqueuedSchema, "description": "With `return_existing`: the job that exists."}
+
+
+@posted.post(
+    "/enqueue",
+    status_code=201,
+    response_model=replies.EnqueuedSchema,
+    responses=fails(409, 413) | {200: _EXISTING},
+    summary="Enqueue a job",
+)
+async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:
+    """The job is durable when this answers. 409 names the job that holds its unique key; with `return_existing` that
+    job is the answer, and the status 200."""
+    try:
+        job = await _enqueued(request, caller, given)
+    except DuplicateJob as error:
+        told = problem_of(error)
+        with suppress(JobNotFound):
+            told.more["existing"] = await caller.management.job(error.existing_job_id)
+        raise told from None
+    return answer(job, 201 if job["created"] else 200)
+
+
+async def _enqueued(request: Request, caller: Caller, given: models.EnqueueGiven) -> Shape:
+    return await caller.management.enqueue(
+        given.type,
+        given.payload,
+        queue=given.queue,
+        priority=given.priority,
+        delay_seconds=given.delay_seconds,
+        at=given.available_at,
+        max_attempts=given.max_attempts,
+        company_id=given.company_id,
+        unique=None if given.unique is None else given.unique.unique(),
+        limit_key=given.limit_key,
+        reserved=reserved(request),
+    )
+
+
+@router.get("", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List jobs, newest first")
+async def list_jobs(
+    request: Request,
+    caller: Viewer,
+    status: StatusFilter = None,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+    reason: ReasonFilter = None,
+    since: SinceFilter = None,
+    until: UntilFilter = None,
+    limit: LimitQuery = 50,
+    cursor: CursorQuery = None,
+) -> Response:
+    chosen = {"status": status, "type": type, "queue": queue, "company_id": company_id, "reason": reason}
+    return polled(request, await caller.management.jobs(**chosen, since=since, until=until, limit=limit, cursor=cursor))
+
+
+@router.get("/stats", response_model=replies.StatsSchema, responses=NOT_MODIFIED, summary="Count jobs")
+async def stats(request: Request, caller: Viewer) -> Response:
+    return polled(request, await caller.management.stats())
+
+
+@router.get(
+    "/dead-letter", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List jobs that failed for good"
+)
+async def dead_letter(
+    request: Request,
+    caller: Viewer,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+    reason: ReasonFilter = None,
+    since: SinceFilter = None,
+    until: UntilFilter = None,
+    limit: LimitQuery = 50,
+    cursor: CursorQuery = None,
+) -> Response:
+    chosen = {"status": "failed", "type": type, "queue": queue, "company_id": company_id, "reason": reason}
+    return polled(request, await caller.management.jobs(**chosen, since=since, until=until, limit=limit, cursor=cursor))
+
+
+@router.get(
+    "/dead-letter/groups",
+    response_model=overview_replies.DeadGroupsSchema,
+    responses=NOT_MODIFIED,
+    summary="Group jobs that failed for good by type and reason",
+)
+async def dead_groups(
+    request: Request,
+    caller: Viewer,
+    type: TypeFilter = None,
+    queue: QueueFilter = None,
+    company_id: CompanyFilter = None,
+) -> Response:
+    """The largest group first. Of very many failed jobs only the newest are looked at; `complete` is false then."""
+    return polled(request, await caller.management.dead_groups(type=type, queue=queue, company_id=company_id))
+
+
+@posted.post("/dead-letter/retry", response_model=replies.RetriedSchema, summary="Queue failed jobs again")
+async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
+    """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
+    return answer(await caller.management.retry_dead(**_chosen(given)))
+
+
+@posted.post("/dead-letter/discard", response_model=replies.DiscardedSchema, summary="Remove failed jobs for good")
+async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
+    """The unique keys that they hold are free again."""
+    return answer(await caller.management.discard_dead(**_chosen(given)))
+
+
+def _chosen(given: models.DeadGiven) -> dict[str, Any]:
+    return given.model_dump(exclude={"all"})
+
+
+@router.get("/{job_id}", response_model=replies.JobSchema, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
+async def get_job(
+    request: Request,
+    caller: Viewer,
+    job_id: JobId,
+    raw: Annotated[bool, Query(description="With its secrets: for administrators.")] = False,
+) -> Response:
+    if raw and not caller.token.role.covers(Role.ADMIN):
+        raise Problem("forbidden", f"raw needs the role admin; the token has {caller.token.role}")
+    return polled(request, await caller.management.job(job_id, raw=raw))
+
+
+@router.get(
+    "/{job_id}/timeline",
+    response_model=overview_replies.TimelineSchema,
+    responses=fails(404) | NOT_MODIFIED,
+    summary="Get the life of a job",
+)
+async def timeline(
+    request: Request,
+    caller: Viewer,
+    job_id: JobId,
+    stacks: Annotated[bool, Query(description="With stacks, which administrators of all companies alone get.")] = True,
+) -> Response:
+    shown = stacks and caller.token.role.covers(Role.ADMIN)
+    return polled(request, await caller.management.timeline(job_id, stacks=shown))
+
+
+@router.post("/{job_id}/run-now", response_model=replies.JobSchema, responses=fails(404, 409), summary="Run a job now")
+async def run_now(caller: Operator, job_id: JobId) -> Response:
+    """A job that waits for its time, or for its next attempt, is ready at once, in the place of its enqueueing."""
+    return answer(await caller.management.run_now(job_id))
+
+
+@router.post("/{job_id}/retry", response_model=replies.JobSchema, responses=fails(404, 409), summary="Retry a job")
+async def retry(caller: Operator, job_id: JobId) -> Response:
+    """Queue a failed or cancelled job again, with fresh attempts."""
+    return answer(await caller.management.retry(job_id))
+
+
+@router.post("/{job_id}/cancel", response_model=replies.JobSchema, responses=fails(404, 409), summary="Cancel a job")
+async def cancel(caller: Operator, job_id: JobId) -> Response:
+    """A waiting job will not run; a running one is told to stop (`cancelRequested`)."""
+    return answer(await caller.management.cancel(job_id))

@@ -1,0 +1,142 @@
+"""/api/v1/queues, workers, schedules and health: routes that concern all companies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rowlock.http.json_response import answer, polled
+from rowlock.http.middleware.auth import FleetOperator, FleetViewer
+from rowlock.http.middleware.idempotency_key import reserved
+from rowlock.http.openapi import NOT_MODIFIED, fails
+from rowlock.http.routes.jobs import LimitQuery
+from rowlock.http.schemas import overview as overview_replies
+from rowlock.http.schemas import requests as models
+from rowlock.http.schemas import responses as replies
+from rowlock.storage.overview import HISTORY_MINUTES_MAX
+
+router = APIRouter(prefix="/api/v1")
+
+QueueName = Annotated[models.Name, Path(examples=["default"])]
+ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
+
+
+@router.get(
+    "/health", tags=["fleet"], response_model=replies.HealthSchema, responses=NOT_MODIFIED, summary="Is all well?"
+)
+async def health(request: Request, caller: FleetViewer) -> Response:
+    """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
+    return polled(request, await caller.management.health())
+
+
+@router.get(
+    "/queues", tags=["fleet"], response_model=replies.QueuesSchema, responses=NOT_MODIFIED, summary="List queues"
+)
+async def queues(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.management.queues())
+
+
+@router.get(
+    "/queues/history",
+    tags=["fleet"],
+    response_model=overview_replies.HistorySchema,
+    responses=NOT_MODIFIED,
+    summary="See the last minutes of every queue",
+)
+async def history(
+    request: Request,
+    caller: FleetViewer,
+    minutes: Annotated[int, Query(ge=1, le=HISTORY_MINUTES_MAX, description="So many, at most a day.")] = 60,
+) -> Response:
+    """What succeeded and failed in each minute, and how long the oldest ready job had waited."""
+    return polled(request, await caller.management.history(minutes))
+
+
+@router.get(
+    "/workers",
+    tags=["fleet"],
+    response_model=overview_replies.DoingSchema,
+    responses=NOT_MODIFIED,
+    summary="List workers with what each is doing",
+)
+async def doing(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.management.doing())
+
+
+@router.post(
+    "/queues/{name:path}/pause", tags=["fleet"], response_model=replies.SwitchedSchema, summary="Pause a queue"
+)
+async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
+    """Nothing of it starts, on any machine, until it is resumed. Running jobs go on."""
+    return answer(await caller.management.switch(name, paused=True))
+
+
+@router.post(
+    "/queues/{name:path}/resume", tags=["fleet"], response_model=replies.SwitchedSchema, summary="Resume a queue"
+)
+async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
+    return answer(await caller.management.switch(name, paused=False))
+
+
+@router.get(
+    "/schedules",
+    tags=["schedules"],
+    response_model=replies.SchedulesSchema,
+    responses=NOT_MODIFIED,
+    summary="List schedules with their next tick and last run",
+)
+async def schedules(request: Request, caller: FleetViewer) -> Response:
+    return polled(request, await caller.management.schedules())
+
+
+@router.get(
+    "/schedules/runs",
+    tags=["schedules"],
+    response_model=replies.RunsSchema,
+    responses=NOT_MODIFIED,
+    summary="List runs, the latest first",
+)
+async def runs(
+    request: Request,
+    caller: FleetViewer,
+    name: Annotated[models.Name | None, Query(description="Only of this schedule.")] = None,
+    limit: LimitQuery = 50,
+) -> Response:
+    return polled(request, await caller.management.runs(name, limit=limit))
+
+
+@router.post(
+    "/schedules/{name:path}/pause",
+    tags=["schedules"],
+    response_model=replies.SchedulePausedSchema,
+    responses=fails(404),
+    summary="Pause a schedule",
+)
+async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
+    return answer(await caller.management.pause_schedule(name))
+
+
+@router.post(
+    "/schedules/{name:path}/resume",
+    tags=["schedules"],
+    response_model=replies.ScheduleResumedSchema,
+    responses=fails(404),
+    summary="Resume a schedule",
+)
+async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
+    """It goes on with its next tick; what was due meanwhile is left out."""
+    return answer(await caller.management.resume_schedule(name))
+
+
+@router.post(
+    "/schedules/{name:path}/run",
+    tags=["schedules"],
+    response_model=replies.ScheduleRunSchema,
+    responses=fails(404),
+    summary="Run the job of a schedule now",
+)
+async def run_schedule(request: Request, caller: FleetOperator, name: ScheduleName) -> Response:
+    return answer(await caller.management.run_schedule(name, reserved=reserved(request)))

@@ -1,0 +1,172 @@
+"""Dead letters: retry, discard and count by filter. Failed attempts: list, get, retry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rowlock.errors import BadCursor, JobNotFound
+from rowlock.management.jobs import Jobs
+from rowlock.management.schemas import Shape, failure_shape
+from rowlock.storage.records import JobFilter, JobId, JobRecord, Status
+from rowlock.storage.reliability import FailureFilter
+
+MATCHED_MAX = 1_000_000  # matching jobs are counted up to this number
+_BATCH = 100  # whole records are read for their ids, and may be large
+_BULK_SECONDS = 20.0  # then the call ends, and the caller continues with its cursor
+_DATED_MAX = 1_000  # newest jobs that are checked against died_before
+
+
+class _Batch(NamedTuple):
+    ids: list[JobId]
+    cursor: str | None
+    late: int = 0  # jobs left out of these ids, as they failed after died_before
+
+
+class Records(Jobs):
+    """Queries and commands about dead letters and failed attempts."""
+
+    async def retry_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+        died_before: datetime | None = None,
+    ) -> Shape:
+        """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more.
+
+        Jobs that failed after `died_before`, by the store's time, stay unchanged.
+        """
+        where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
+        if dry_run:
+            return await self._dry(where, died_before, {"retried": 0, "conflicts": []})
+        done, retried, conflicts = _Batch([], cursor), 0, list[JobId]()
+        matched = 0
+        async for done in self._batches(where, limit, cursor, died_before):
+            await self._app.imports.resume_of(done.ids, scoped=self._company_id is not None)
+            told = await self._app.store.retry(JobFilter(Status.FAILED, ids=done.ids), len(done.ids))
+            matched, retried = matched + len(done.ids), retried + len(told.retried)
+            conflicts += told.conflicts
+        return {
+            "dryRun": False,
+            "matched": matched,
+            "retried": retried,
+            "conflicts": conflicts,
+            "nextCursor": done.cursor,
+        }
+
+    async def discard_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        limit: int = 10_000,
+        cursor: str | None = None,
+        died_before: datetime | None = None,
+    ) -> Shape:
+        """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more.
+
+        Jobs that failed after `died_before`, by the store's time, stay unchanged.
+        """
+        where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
+        if dry_run:
+            return await self._dry(where, died_before, {"discarded": 0})
+        done, matched, discarded = _Batch([], cursor), 0, 0
+        async for done in self._batches(where, limit, cursor, died_before):
+            matched += len(done.ids)
+            discarded += len(await self._app.store.discard(JobFilter(Status.FAILED, ids=done.ids), len(done.ids)))
+        return {"dryRun": False, "matched": matched, "discarded": discarded, "nextCursor": done.cursor}
+
+    async def count_dead(
+        self,
+        *,
+        ids: Sequence[JobId] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        company_id: str | None = None,
+        reason: str | None = None,
+        died_before: datetime | None = None,
+        at_most: int = MATCHED_MAX,
+    ) -> Shape:
+        """Count matching failed jobs, up to `at_most`: {matched, at}; `at` is the store's time before the count."""
+        where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
+        now = await self._app.store.now()
+        return {"matched": await self._count(where, died_before, at_most), "at": now}
+
+    async def failures(
+        self,
+        *,
+        company_id: str | None = None,
+        job_name: str | None = None,
+        job_id: JobId | None = None,
+        final: bool | None = None,
+        unresolved: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Failed attempts, newest first: {failures, nextCursor}."""
+        company_id = self._own(company_id)
+        where = FailureFilter(company_id, job_name, job_id, final, unresolved)
+        try:
+            page = await self._app.store.failures(where, limit, cursor)
+        except ValueError as error:
+            raise BadCursor(str(error)) from None
+        shapes = [failure_shape(failure, self._redact) for failure in page.failures]
+        return {"failures": shapes, "nextCursor": page.next_cursor}
+
+    async def failure(self, failure_id: str) -> Shape:
+        """Return one failed attempt, with its stack trace."""
+        found = await self._app.store.failure(failure_id)
+        if found is None or self._company_id not in (None, found.company_id):
+            raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
+        return failure_shape(found, self._redact)
+
+    async def retry_failure(self, failure_id: str) -> Shape:
+        """Queue the job of a failed attempt again, which resolves the failure."""
+        job_id = (await self.failure(failure_id))["jobId"]
+        await self.retry(job_id)
+        return {"failureId": failure_id, "jobId": job_id}
+
+    async def _dry(self, where: JobFilter, died_before: datetime | None, nothing: Shape) -> Shape:
+        matched = await self._count(where, died_before, MATCHED_MAX)
+        return {"dryRun": True, "matched": matched, **nothing, "nextCursor": None}
+
+    async def _count(self, where: JobFilter, died_before: datetime | None, at_most: int) -> int:
+        """Count matching jobs, without those of the newest _DATED_MAX that failed after `died_before`."""
+        matched = await self._app.store.count(where, at_most)
+        if died_before is None or not matched:
+            return matched
+        late = 0
+        async for batch in self._batches(where, _DATED_MAX, None, died_before):
+            late += batch.late
+        return max(0, matched - late)
+
+    async def _batches(
+        self, where: JobFilter, limit: int, cursor: str | None, died_before: datetime | None
+    ) -> AsyncIterator[_Batch]:
+        """Yield the ids of up to `limit` matching jobs in batches, each with a cursor; stops after _BULK_SECONDS."""
+        until = time.monotonic() + _BULK_SECONDS
+        while limit > 0 and time.monotonic() < until:
+            page = await self._page(where, min(_BATCH, limit), cursor)
+            cursor = page.next_cursor
+            ids = [job.id for job in page.jobs if died_before is None or _died_at(job) <= died_before]
+            yield _Batch(ids, cursor, len(page.jobs) - len(ids))
+            limit -= len(page.jobs)
+            if cursor is None:
+                return
+
+
+def _died_at(job: JobRecord) -> datetime:
+    return job.finished_at or job.updated_at

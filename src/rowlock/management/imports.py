@@ -1,0 +1,293 @@
+"""Imports: receive files, report progress and errors, resume and cancel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rowlock.app import Rowlock
+from rowlock.errors import BadCursor, CompanyMismatch, DuplicateImport, ImportNotFound, UnknownImportType
+from rowlock.imports.error_report import errors_csv, template_csv
+from rowlock.imports.intake import manifest
+from rowlock.imports.intake.file_type import clean_name, kind_of
+from rowlock.imports.intake.intake import About, Intake
+from rowlock.imports.intake.upload import Incoming, Received, size_max
+from rowlock.imports.load.stopped import with_stopped
+from rowlock.jobs.payload import loads
+from rowlock.management.company_scope import CompanyScope
+from rowlock.management.schemas import Shape, chunk_shape, error_shapes, import_shape, import_type_shape
+from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.storage.import_rows import joined_parts
+from rowlock.storage.imports import (
+    Added,
+    ChunkRecord,
+    ChunkStatus,
+    ErrorPage,
+    ImportId,
+    ImportRecord,
+    ImportStatus,
+)
+from rowlock.storage.records import JobFilter, JobId, Status
+
+_REPEATS_LOOKED_AT = 200  # newest queued and running imports searched for a repeat; people click twice at once
+_JOBS_LOOKED_AT = 500  # read at a time
+_ERRORS_SHOWN = 100  # with the import itself; import_errors returns the others
+
+
+class Imports(CompanyScope):
+    """Queries and commands about imports; with a company, only that company's."""
+
+    async def import_file(
+        self,
+        path: Path,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        sent: Callable[[int], None] | None = None,
+    ) -> Shape:
+        """Import a local file, which stays in place. `sent` is called with the number of bytes just read."""
+        return await self.arrivals.here(path, About(type, sheet, company_id, project_id, None, force, dry_run), sent)
+
+    async def import_named(
+        self,
+        file_name: str,
+        *,
+        type: str | None = None,
+        sheet: str | None = None,
+        company_id: str | None = None,
+        project_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Shape:
+        """Import a file from the import folder, by its name; it stays there."""
+        return await self.arrivals.named(file_name, About(type, sheet, company_id, project_id, None, force, dry_run))
+
+    async def import_job(self, import_id: ImportId) -> Shape:
+        """Return one import with its chunks and its first 100 errors."""
+        record = await self._import(import_id)
+        store = self._app.store
+        chunks = joined_parts(await store.chunks(record.id))
+        page = await self._error_page(record, 0, _ERRORS_SHOWN)
+        errors = error_shapes(page.rows, self._redact)[:_ERRORS_SHOWN]
+        shape = import_shape(record, self._redact, chunks, errors)
+        failed = await self._failed(record, chunks)
+        return shape | {"chunks": [chunk_shape(chunk, failed=chunk.job_id in failed) for chunk in chunks]}
+
+    async def _failed(self, record: ImportRecord, chunks: Sequence[ChunkRecord]) -> set[JobId]:
+        """Return the chunk jobs that are dead letters."""
+        waiting = [chunk.job_id for chunk in chunks if chunk.status is not ChunkStatus.DONE]
+        if record.status is not ImportStatus.FAILED or not waiting:
+            return set()
+        failed = set[JobId]()
+        for start in range(0, len(waiting), _JOBS_LOOKED_AT):
+            ids = waiting[start : start + _JOBS_LOOKED_AT]
+            page = await self._app.store.page(JobFilter(Status.FAILED, ids=ids), len(ids))
+            failed |= {job.id for job in page.jobs}
+        return failed
+
+    async def import_jobs(
+        self,
+        *,
+        type: str | None = None,
+        status: ImportStatus | str | None = None,
+        company_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Shape:
+        """Imports, newest first: {imports, nextCursor}."""
+        word = None if status is None else ImportStatus(status)
+        try:
+            page = await self._app.store.imports(
+                type=type, company_id=self._own(company_id), status=word, limit=limit, cursor=cursor
+            )
+        except ValueError as error:
+            raise BadCursor(str(error)) from None
+        shapes = [import_shape(record, self._redact) for record in page.imports]
+        return {"imports": shapes, "nextCursor": page.next_cursor}
+
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+        """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
+        record = await self._import(import_id)
+        page = await self._error_page(record, after_row, limit)
+        return {"errors": error_shapes(page.rows, self._redact), "nextRow": page.next_row}
+
+    async def import_error_rows(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+        """Up to `limit` rows with errors, as in the file: {columns, rows: [{row, cells, errors}], nextRow}.
+
+        Cells of secret columns are hidden, as they are in errors.csv; a row that could not be read may have no cells.
+        """
+        record = await self._import(import_id)
+        page = await self._error_page(record, after_row, limit)
+        rows = [
+            {"row": each.row, "cells": list(each.cells), "errors": error_shapes([each], self._redact)}
+            for each in page.rows
+        ]
+        return {"columns": loads(record.meta).get("header") or [], "rows": rows, "nextRow": page.next_row}
+
+    async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
+        """Stream the rows with errors as a CSV file: the user's own cells, then row, column and reason."""
+        record = await self._import(import_id)
+
+        async def page(after_row: int, limit: int) -> ErrorPage:
+            return await self._error_page(record, after_row, limit)
+
+        async for part in errors_csv(loads(record.meta).get("header") or [], page):
+            yield part
+
+    async def _error_page(self, record: ImportRecord, after_row: int, limit: int) -> ErrorPage:
+        page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
+        return with_stopped(record, page, after_row, limit)
+
+    async def resume_import(self, import_id: ImportId) -> Shape:
+        """Resume a failed or cancelled import; completed chunks are not repeated."""
+        record = await self._import(import_id)
+        self.arrivals.check_company(record.type)
+        await self._app.imports.resume(record.id)
+        return await self.import_job(import_id)
+
+    async def import_again(self, import_id: ImportId, *, user_id: str | None = None, force: bool = False) -> Shape:
+        """Import the stored file of an earlier import, such as a dry run, without uploading it again.
+
+        Raises DuplicateImport if the file was imported before, unless `force` and that import has ended;
+        ImportNotResumable if cleanup has deleted the file.
+        """
+        return await self.arrivals.again(await self._import(import_id), user_id, force)
+
+    async def import_kept(self, import_id: ImportId) -> bool:
+        """Return whether an import's file is still stored; after cleanup it cannot be resumed or imported again."""
+        return (await self._import(import_id)).swept_at is None
+
+    async def cancel_import(self, import_id: ImportId) -> Shape:
+        """Cancel an import that has not ended; completed chunks stay."""
+        await self._app.imports.cancel((await self._import(import_id)).id)
+        return await self.import_job(import_id)
+
+    async def import_types(self) -> Shape:
+        """Every import type with its columns: {types}."""
+        return {"types": [import_type_shape(each) for _, each in sorted(self._app.importers.items())]}
+
+    async def import_type_of(self, file_name: str) -> Shape:
+        """How a file of this name would be imported: {type, sheetName, bytesMax}; raises FileRefused if it cannot be.
+
+        `type` and `sheetName` are null if the manifest does not define them.
+        """
+        settings = self._app.settings
+        name = clean_name(file_name)
+        kind = kind_of(name)
+        entry = manifest.load(settings.import_manifest).entry(name)
+        known = entry is not None and entry.type in self._app.importers
+        return {
+            "type": entry.type if entry is not None and known else None,
+            "sheetName": entry.sheet if entry is not None and known else None,
+            "bytesMax": size_max(kind, settings),
+        }
+
+    async def import_template(self, name: str) -> bytes:
+        """Return an empty CSV file with the columns of an import type."""
+        found = self._app.importers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._app.importers)) or "none"
+            raise UnknownImportType(f"no importer is called {name!r}; known types: {known}")
+        return template_csv([field.headers[0] for field in found.fields])
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The intake of files."""
+        return Arrivals(self._app, self._company_id)
+
+    async def _import(self, import_id: ImportId) -> ImportRecord:
+        record = await self._app.store.get_import(import_id)
+        if record is None or self._company_id not in (None, record.company_id):
+            raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
+        return record
+
+
+class Arrivals:
+    """Takes in files to import; with a company, for that company."""
+
+    def __init__(self, app: Rowlock, company_id: str | None) -> None:
+        self._app = app
+        self._company_id = company_id
+        self._redact = app.redact if company_id is None else app.redact.company()
+        self._intake = Intake(app)
+
+    async def here(self, path: Path, about: About, sent: Callable[[int], None] | None = None) -> Shape:
+        """Import a local file, which stays in place."""
+        return self._told(await self._intake.receive_file(path, self._own(about), sent or (lambda _: None)))
+
+    async def named(self, file_name: str, about: About, reserved: RequestAnswer | None = None) -> Shape:
+        """Import a file from the import folder; it stays there.
+
+        With a `reserved` id (see begin_request), a second try returns the import of the first.
+        """
+        import_id = None if reserved is None else reserved.job_id
+        if import_id is not None and reserved is not None and reserved.state is RequestState.BROKEN_OFF:
+            found = await self._app.store.get_import(import_id)
+            if found is not None:
+                return import_shape(found, self._redact)
+        return self._told(
+            await self._intake.receive_named(file_name, self._own(about), import_id, own_folder=self._company_id)
+        )
+
+    async def again(self, record: ImportRecord, user_id: str | None, force: bool) -> Shape:
+        """Import the stored file of an earlier import; for `force` see `received`."""
+        self.check_company(record.type)
+        if force:
+            sheet = loads(record.options).get("sheet")
+            await self._alone(record.file_name, record.sha256, record.type, record.company_id, sheet)
+        return self._told(await self._intake.receive_again(record, user_id=user_id, force=force))
+
+    async def incoming(self, file_name: str, about: About) -> Incoming:
+        """Open an upload; raises early if the file could not be imported anyway."""
+        own = self._own(about)
+        own.check()
+        incoming = self._intake.open(file_name)
+        if about.type is not None:
+            await self._intake.accepting(own, incoming.name)
+        return incoming
+
+    async def received(self, received: Received, about: About, *, by_hand: bool = False) -> Shape:
+        """Import an uploaded file.
+
+        People press buttons twice: with `by_hand`, a forced import raises DuplicateImport while the same file is being
+        imported.
+        """
+        about = self._own(about)
+        if by_hand and about.force and not about.dry_run:
+            found, sheet = self._intake.importer(about, received.name)
+            await self._alone(received.name, received.sha256, found.name, about.company_id, sheet)
+        return self._told(await self._intake.add(received, about))
+
+    async def _alone(self, name: str, sha256: str, type: str, company_id: str | None, sheet: str | None) -> None:
+        """Raise DuplicateImport if the same file is queued or running; two calls in the same instant may both pass."""
+        for status in (ImportStatus.QUEUED, ImportStatus.RUNNING):  # in this order: a queued one may start meanwhile
+            page = await self._app.store.imports(
+                type=type, company_id=company_id, status=status, limit=_REPEATS_LOOKED_AT
+            )
+            for each in page.imports:
+                options = loads(each.options)
+                same = (each.sha256, each.company_id, options.get("sheet")) == (sha256, company_id, sheet)
+                if same and not options.get("dryRun"):
+                    raise DuplicateImport(f"{name} is being imported already, as {each.id}", existing_import_id=each.id)
+
+    def _own(self, about: About) -> About:
+        """Return `about` with the caller's company; raises CompanyMismatch if it names another."""
+        if self._company_id is not None and about.company_id not in (None, self._company_id):
+            raise CompanyMismatch(f"company {self._company_id!r} asks, and names another; nothing was imported")
+        if about.type is not None:
+            self.check_company(about.type)
+        return replace(about, company_id=self._company_id or about.company_id, scoped=self._company_id is not None)
+
+    def check_company(self, type_name: str) -> None:
+        """Raise CompanyMismatch if a company asks for an importer whose rows belong to no company."""
+        found = self._app.importers.get(type_name)
+        if self._company_id is not None and found is not None:
+            found.check_scoped()
+
+    def _told(self, added: Added) -> Shape:
+        return import_shape(added.record, self._redact)

@@ -1,0 +1,95 @@
+"""Schedules and their runs."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from rowlock.errors import ScheduleNotFound, StoreUnavailable
+from rowlock.jobs.schedule import Schedule
+from rowlock.management.company_scope import CompanyScope
+from rowlock.management.schemas import Shape, iso, run_shape
+from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.storage.reliability import Tick
+
+_TRIES = 5
+
+
+class Schedules(CompanyScope):
+    """Queries and commands about schedules."""
+
+    async def schedules(self) -> Shape:
+        """Every schedule with its next tick and last run: {schedules}."""
+        app, shapes = self._app, []
+        now = await app.store.now()
+        stored = {record.name: record for record in await app.store.schedules()}
+        for name in sorted(stored.keys() | app.schedules.keys()):
+            record, declared = stored.get(name), app.schedules.get(name)
+            last = await app.store.runs(name, 1)
+            next_at = record.next_at if record else declared.first_after(now) if declared else None
+            shapes.append(
+                {
+                    "name": name,
+                    "jobType": declared and declared.type,
+                    "spec": declared.spec if declared else record and record.spec,
+                    "missed": declared and declared.missed.value,
+                    "paused": record is not None and record.paused_at is not None,
+                    "nextAt": iso(next_at),
+                    "lastRun": run_shape(last[0], app.redact) if last else None,
+                }
+            )
+        return {"schedules": shapes}
+
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
+        """Runs of schedules, the latest first: {runs}."""
+        return {"runs": [run_shape(run, self._app.redact) for run in await self._app.store.runs(name, limit)]}
+
+    async def pause_schedule(self, name: str) -> Shape:
+        """Pause a schedule: no tick of it fires, on any machine."""
+        await self._declare_schedules()
+        if not await self._app.store.pause_schedule(name):
+            raise self._no_schedule(name)
+        return {"name": name, "paused": True}
+
+    async def resume_schedule(self, name: str) -> Shape:
+        """Resume a paused schedule with its next tick; ticks that were due meanwhile are skipped."""
+        schedule = self._schedule(name)
+        await self._declare_schedules()
+        now = await self._app.store.now()
+        tick = next((record.next_at for record in await self._app.store.schedules() if record.name == name), None)
+        next_at = schedule.next_after(now, tick)
+        await self._app.store.resume_schedule(name, next_at)
+        return {"name": name, "paused": False, "nextAt": iso(next_at)}
+
+    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
+        """Enqueue the job of a schedule now, outside its timetable."""
+        schedule = self._schedule(name)
+        options = {**schedule.options, "origin": "schedule"}
+        job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **options)
+        if reserved is not None:
+            job = job._replace(id=reserved.job_id)
+            if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
+                return {"name": name, "jobId": job.id}
+        for _ in range(_TRIES):
+            # A tick fires once, so random microseconds keep two calls at the same moment apart.
+            now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
+            receipt = await self._app.store.fire(Tick(name, now, None, now, job))
+            if receipt is not None:
+                return {"name": name, "jobId": receipt.job_id}
+        raise StoreUnavailable(f"schedule {name!r} was run at the same moment again and again; try later")
+
+    async def _declare_schedules(self) -> None:
+        """Declare the application's schedules in the store, as no worker may have started yet."""
+        now = await self._app.store.now()
+        declared = [(s.name, s.spec, s.first_after(now)) for s in self._app.schedules.values()]
+        await self._app.store.declare_schedules(declared)
+
+    def _schedule(self, name: str) -> Schedule:
+        found = self._app.schedules.get(name)
+        if found is None:
+            raise self._no_schedule(name)
+        return found
+
+    def _no_schedule(self, name: str) -> ScheduleNotFound:
+        known = ", ".join(sorted(self._app.schedules)) or "none"
+        return ScheduleNotFound(f"no schedule is called {name!r}; known: {known}")

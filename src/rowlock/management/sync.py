@@ -1,0 +1,50 @@
+"""Outbound sync: list and monitor integrations, and send operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowlock.jobs.enqueue import Options
+from rowlock.management.jobs import Jobs
+from rowlock.management.schemas import Shape, integration_shape, monitor_shape
+from rowlock.storage.access import RequestAnswer
+
+
+class Sync(Jobs):
+    """Queries and commands about integrations; with a company, about that company's jobs."""
+
+    async def integrations(self) -> Shape:
+        """Every integration with its operations: {integrations}."""
+        return {"integrations": [integration_shape(each) for _, each in sorted(self._app.integrations.items())]}
+
+    async def sync_stats(self, integration: str) -> Shape:
+        """Job counts of an integration: {pending, processing, failed (to retry), dead, completed24h}."""
+        return await self._app.integrations.named(integration).stats(self._company_id)
+
+    async def sync_monitor(self, integration: str) -> Shape:
+        """The state of an integration: job counts, recent failures, mean time, lag, and use of its rate limits."""
+        found = await self._app.integrations.named(integration).monitor(self._company_id)
+        return monitor_shape(found, self._redact)
+
+    async def sync_send(
+        self,
+        integration: str,
+        operation: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        priority: int | None = None,
+        delay_seconds: float = 0.0,
+        company_id: str | None = None,
+        reserved: RequestAnswer | None = None,
+    ) -> Shape:
+        """Send an operation; return its job, and whether this call `created` it.
+
+        With a `reserved` id (see begin_request), a second try returns the job of the first.
+        """
+        given = {} if payload is None else payload
+        self._check_company(company_id, given, None)
+        company = self._company_id or company_id
+        chosen = self._app.integrations.named(integration).options(operation, priority=priority, company_id=company)
+        type_name = chosen.pop("type_name")
+        options = Options(delay_seconds=delay_seconds, company_id=company, **chosen)
+        return await self._submitted(type_name, given, options, reserved)
