@@ -39,25 +39,27 @@ class Merged:
 
     update: Update
     sources: dict[str, str]
-    wishes: list[PendingUpdate]
+    updates: list[PendingUpdate]
 
 
-def merge(subject: str, wishes: Sequence[PendingUpdate], marks: Mapping[str, str]) -> Merged:
+def merge(subject: str, updates: Sequence[PendingUpdate], marks: Mapping[str, str]) -> Merged:
     """Merge pending updates about one subject: the newest value wins, values that newer jobs wrote are left out."""
-    if len(wishes) == 1 and not marks:
-        (wish,) = wishes
+    if len(updates) == 1 and not marks:
+        (update,) = updates
         return Merged(
-            Update(subject, wish.properties, [wish.job]), dict.fromkeys(wish.properties, wish.place), list(wishes)
+            Update(subject, update.properties, [update.job]),
+            dict.fromkeys(update.properties, update.place),
+            list(updates),
         )
     properties: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    ordered = sorted(wishes, key=lambda wish: wish.place)
-    for wish in ordered:
-        for name, value in wish.properties.items():
-            if not outdated(marks.get(name), wish.place):
+    ordered = sorted(updates, key=lambda update: update.place)
+    for update in ordered:
+        for name, value in update.properties.items():
+            if not outdated(marks.get(name), update.place):
                 properties[name] = value
-                sources[name] = wish.place
-    return Merged(Update(subject, properties, [wish.job for wish in ordered]), sources, ordered)
+                sources[name] = update.place
+    return Merged(Update(subject, properties, [update.job for update in ordered]), sources, ordered)
 
 
 class Batch:
@@ -66,16 +68,16 @@ class Batch:
     def __init__(
         self,
         operation: Operation,
-        wishes: Sequence[PendingUpdate],
-        line: Client,
+        updates: Sequence[PendingUpdate],
+        client: Client,
         token: str | None,
         store: CallVerbs | None,
     ) -> None:
         self._operation = operation
-        self._wishes = wishes
+        self._updates = updates
         self._store = store
-        self._hold = None if store is None else SubjectLock(store, line.key, uuid7(), line.timeout_seconds)
-        self._calls = Calls([wish.job for wish in wishes], line, token, self._hold)
+        self._subject_lock = None if store is None else SubjectLock(store, client.key, uuid7(), client.timeout_seconds)
+        self._calls = Calls([update.job for update in updates], client, token, self._subject_lock)
         self._more_calls = _MORE_CALLS_MAX
         self._entries: dict[str, Any] = {}  # by job id: a result or an exception
         self._written: dict[str, dict[str, str]] = {}
@@ -90,38 +92,38 @@ class Batch:
             except StoreUnavailable as error:
                 stopped = away(error)
             finally:
-                lost = [] if self._hold is None else await self._hold.end(self._written)
+                lost = [] if self._subject_lock is None else await self._subject_lock.end(self._written)
         except StoreUnavailable as error:
             snooze = away(error)
-            return {wish.job.id: snooze for wish in self._wishes}
-        for wish in self._wishes:
-            if wish.subject in lost:
-                self._entries[wish.job.id] = rewrite()
+            return {update.job.id: snooze for update in self._updates}
+        for update in self._updates:
+            if update.subject in lost:
+                self._entries[update.job.id] = rewrite()
             elif stopped is not None:
-                self._entries.setdefault(wish.job.id, stopped)
+                self._entries.setdefault(update.job.id, stopped)
         return self._entries
 
     async def _held(self) -> dict[str, Mapping[str, str]]:
         """Lock the subjects. Returns the locked ones with their marks; jobs about the others are snoozed."""
-        subjects = list(dict.fromkeys(wish.subject for wish in self._wishes))
-        if self._hold is None:
+        subjects = list(dict.fromkeys(update.subject for update in self._updates))
+        if self._subject_lock is None:
             return {subject: {} for subject in subjects}
-        granted = await self._hold.take(subjects)
-        for wish in self._wishes:
-            if wish.subject not in granted:
-                self._entries[wish.job.id] = held_elsewhere(wish.job)
-        return dict(self._hold.marks)
+        granted = await self._subject_lock.take(subjects)
+        for update in self._updates:
+            if update.subject not in granted:
+                self._entries[update.job.id] = held_elsewhere(update.job)
+        return dict(self._subject_lock.marks)
 
     async def _write(self, marks: Mapping[str, Mapping[str, str]]) -> None:
         by_subject: dict[str, list[PendingUpdate]] = {subject: [] for subject in marks}
-        for wish in self._wishes:
-            if wish.subject in by_subject:
-                by_subject[wish.subject].append(wish)
-        merged = [merge(subject, wishes, marks[subject]) for subject, wishes in by_subject.items()]
+        for update in self._updates:
+            if update.subject in by_subject:
+                by_subject[update.subject].append(update)
+        merged = [merge(subject, updates, marks[subject]) for subject, updates in by_subject.items()]
         for one in await self._send(merged):
             # One bad value must not fail the others: send each job's update on its own, as if not merged.
-            for wish in one.wishes:
-                await self._send([merge(wish.subject, [wish], marks[wish.subject])])
+            for update in one.updates:
+                await self._send([merge(update.subject, [update], marks[update.subject])])
 
     async def _send(self, merged: list[Merged]) -> list[Merged]:
         """Write these updates, in halves if the service rejects them together. Returns the merges to send unmerged."""
@@ -152,14 +154,14 @@ class Batch:
         apart = []
         for one, entry in zip(merged, entries, strict=True):
             self._note(one, entry)
-            if len(one.wishes) > 1 and _unwanted(entry) and self._more_calls >= len(one.wishes):
-                self._more_calls -= len(one.wishes)
+            if len(one.updates) > 1 and _unwanted(entry) and self._more_calls >= len(one.updates):
+                self._more_calls -= len(one.updates)
                 apart.append(one)
         return apart
 
     def _note(self, one: Merged, entry: Any) -> None:
-        for wish in one.wishes:
-            self._entries[wish.job.id] = entry
+        for update in one.updates:
+            self._entries[update.job.id] = entry
         if one.sources and not isinstance(entry, BaseException):
             self._written.setdefault(one.update.subject, {}).update(one.sources)
 

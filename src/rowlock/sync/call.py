@@ -23,16 +23,18 @@ class Calls:
     `group` counts for the limits of that group as well.
     """
 
-    def __init__(self, jobs: Sequence[Job], line: Client, token: str | None, hold: SubjectLock | None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], client: Client, token: str | None, subject_lock: SubjectLock | None
+    ) -> None:
         self.jobs = tuple(jobs)
-        self._line = line
+        self._client = client
         self._caller = Caller(token)
-        self._hold = hold
+        self._subject_lock = subject_lock
 
     @property
     def account(self) -> str:
         """The account whose limits the calls count for: "integration:account"."""
-        return self._line.key
+        return self._client.key
 
     @property
     def uncertain(self) -> bool:
@@ -42,7 +44,7 @@ class Calls:
 
     def plain(self, text: str) -> str:
         """Return a text from the service with our credentials redacted: the service may repeat them."""
-        return self._line.plain(text, self._caller)
+        return self._client.plain(text, self._caller)
 
     async def get(
         self,
@@ -113,8 +115,15 @@ class Calls:
         accept: Collection[int] = (),
     ) -> Answer:
         """Make one call with any method. Quote payload values in the path with urllib.parse.quote."""
-        return await self._line.call(
-            method, path, self._caller, json=json, params=params, group=group, accept=accept, hold=self._hold
+        return await self._client.call(
+            method,
+            path,
+            self._caller,
+            json=json,
+            params=params,
+            group=group,
+            accept=accept,
+            subject_lock=self._subject_lock,
         )
 
 
@@ -122,9 +131,15 @@ class Call(Calls):
     """Makes the calls of one attempt at one job."""
 
     def __init__(
-        self, job: Job, place: str, line: Client, token: str | None, hold: SubjectLock | None, subject: str | None
+        self,
+        job: Job,
+        place: str,
+        client: Client,
+        token: str | None,
+        subject_lock: SubjectLock | None,
+        subject: str | None,
     ) -> None:
-        super().__init__([job], line, token, hold)
+        super().__init__([job], client, token, subject_lock)
         self.job = job
         self.place = place  # position in the order of jobs
         self.subject = subject
@@ -138,7 +153,7 @@ class Call(Calls):
         """
         if self.subject is None:
             raise SettingsError(f"{self.job.type}: fresh() needs about= to know what the properties are of")
-        marks = {} if self._hold is None else self._hold.marks.get(self.subject, {})
+        marks = {} if self._subject_lock is None else self._subject_lock.marks.get(self.subject, {})
         found = {name: value for name, value in properties.items() if not outdated(marks.get(name), self.place)}
         self.written |= set(found)
         return found
@@ -148,9 +163,9 @@ class Call(Calls):
 
         Raises Snooze if another job holds it: the job is tried again soon and the attempt does not count.
         """
-        if self._hold is None:
+        if self._subject_lock is None:
             if self.job._context.leased:
                 raise SettingsError(f"{self.job.type}: hold() needs about=, or nothing is held")
-        elif not await self._hold.more(subject):
+        elif not await self._subject_lock.more(subject):
             low, high = _TAKEN_SECONDS
             raise Snooze(random.uniform(low, high), f"another job is at work on {subject}")  # noqa: S311

@@ -70,13 +70,13 @@ class Client:
     ) -> None:
         self.key = key
         self.timeout_seconds = timeout_seconds
-        self.turns = SubjectQueue()
+        self.subject_queue = SubjectQueue()
         self._integration = integration
         self._wire = wire
         self._permits = permits
         self._rest_key = limits[None][0].key  # a limit that every call counts for
         hold_seconds = timeout_seconds + 2 * _SLACK_SECONDS
-        self._gates = {group: RateLimiter(permits, mine, hold_seconds) for group, mine in limits.items()}
+        self._rate_limiters = {group: RateLimiter(permits, mine, hold_seconds) for group, mine in limits.items()}
         self._meaning = meaning
         self._secrets = secrets  # credentials in the headers of every call
         self._measures = measures
@@ -92,7 +92,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         group: str | None = None,
         accept: Collection[int] = (),
-        hold: SubjectLock | None = None,
+        subject_lock: SubjectLock | None = None,
     ) -> Answer:
         """Make a call. Returns an answer with a 2xx status or a status in `accept`.
 
@@ -103,7 +103,7 @@ class Client:
         request = self._wire.request(method, path, headers=headers, json=json, params=params)
         rest_seconds = 0.0
         for number in range(RETRIES + 1):
-            answer = await self._once(request, f"{method} {path}", caller, group, hold)
+            answer = await self._once(request, f"{method} {path}", caller, group, subject_lock)
             wait = None if answer.ok else self._meaning.limited(answer)
             if wait is None:
                 if answer.ok and self._meaning.spent and (left := self._meaning.spent(answer) or 0.0) > 0:
@@ -111,8 +111,8 @@ class Client:
                         await self._rest(left, "its budget is used up")
                 if answer.ok or answer.status in accept:
                     return answer
-                if method != "GET" and answer.status in _BETWEEN and hold is not None:
-                    hold.doubtful = True
+                if method != "GET" and answer.status in _BETWEEN and subject_lock is not None:
+                    subject_lock.doubtful = True
                 raise self._error(method, path, answer, caller)
             low, high = self._meaning.rest_seconds
             rest_seconds = min(wait, _REST_SECONDS_MAX) if wait > 0 else min(low * 2**number, high)
@@ -123,10 +123,10 @@ class Client:
         raise ServiceLimited(self.key, seconds=rest_seconds, reason=f"{method} {path}: limited {number + 1} times")
 
     async def _once(
-        self, request: httpx.Request, what: str, caller: Caller, group: str | None, hold: SubjectLock | None
+        self, request: httpx.Request, what: str, caller: Caller, group: str | None, subject_lock: SubjectLock | None
     ) -> Answer:
-        rate_limiter = self._gates.get(group, self._gates[None])
-        permit = await self._permit(rate_limiter, group, hold)
+        rate_limiter = self._rate_limiters.get(group, self._rate_limiters[None])
+        permit = await self._permit(rate_limiter, group, subject_lock)
         over, whole, made, status = True, True, True, "none"
         try:
             answer = await self._wire.send(request)
@@ -146,13 +146,13 @@ class Client:
             self._measures.add("sync_call", {"integration": self._integration, "status": status})
             if over:
                 rate_limiter.end_later(permit.id, made=made)  # else the request may still arrive: the permit expires
-            if not whole and hold is not None and request.method != "GET":
-                hold.doubtful = True  # the service may still be processing it: the hold expires
-        told = {"call": what, "status": answer.status, "request_id": answer.request_id}
-        self._log.debug("sync.call", integration=self._integration, **told)
+            if not whole and subject_lock is not None and request.method != "GET":
+                subject_lock.doubtful = True  # the service may still be processing it: the hold expires
+        fields = {"call": what, "status": answer.status, "request_id": answer.request_id}
+        self._log.debug("sync.call", integration=self._integration, **fields)
         return answer
 
-    async def _permit(self, rate_limiter: RateLimiter, group: str | None, hold: SubjectLock | None) -> Permit:
+    async def _permit(self, rate_limiter: RateLimiter, group: str | None, subject_lock: SubjectLock | None) -> Permit:
         """Return a fresh permit, with the subject lock renewed for the call.
 
         Raises Snooze or RateLimited if no call may be made for too long.
@@ -161,13 +161,13 @@ class Client:
             try:
                 permit = await rate_limiter.permit(PATIENCE_SECONDS)
             except Closed as closed:
-                if rate_limiter is not self._gates[None]:
+                if rate_limiter is not self._rate_limiters[None]:
                     raise Snooze(closed.seconds, f"no call of the group {group} may be made yet") from None
                 raise RateLimited(self.key, seconds=closed.seconds, reason="out of calls") from None
             fresh = False
             try:
-                if hold is not None:
-                    await hold.last()
+                if subject_lock is not None:
+                    await subject_lock.last()
                 fresh = permit.fresh(_SLACK_SECONDS)
             finally:
                 if not fresh:
@@ -203,5 +203,5 @@ class Client:
 
     async def close(self) -> None:
         """Wait a few seconds at most until the store has recorded the ended permits."""
-        for rate_limiter in self._gates.values():
+        for rate_limiter in self._rate_limiters.values():
             await rate_limiter.close()

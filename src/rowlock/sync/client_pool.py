@@ -55,10 +55,10 @@ class ClientPool:
             where = self._address
             wire = Wire(where.base_url, where.headers, where.timeout_seconds, _CONNECTIONS_MAX)
             here = self._open[loop] = _Open(wire, LocalLimiter(), {})
-        line = here.lines.get((key, leased))
-        if line is None:
-            line = here.lines[key, leased] = self._make(here, key, leased)
-        return line
+        client = here.clients.get((key, leased))
+        if client is None:
+            client = here.clients[key, leased] = self._make(here, key, leased)
+        return client
 
     def _make(self, here: _Open, key: str, leased: bool) -> Client:
         engine = self._engine()
@@ -70,7 +70,7 @@ class ClientPool:
             self._integration,
             key,
             here.wire,
-            engine.store if leased else here.alone,
+            engine.store if leased else here.local_limiter,
             limits,
             self._meaning,
             self._address.timeout_seconds,
@@ -83,8 +83,8 @@ class ClientPool:
         """Close the clients of the running event loop."""
         here = self._open.pop(asyncio.get_running_loop(), None)
         if here is not None:
-            for line in here.lines.values():
-                await line.close()
+            for client in here.clients.values():
+                await client.close()
             await here.wire.close()
 
 
@@ -102,5 +102,5 @@ class _Open:
     """The connections, local limiter and clients of one event loop."""
 
     wire: Wire
-    alone: LocalLimiter
-    lines: dict[tuple[str, bool], Client]
+    local_limiter: LocalLimiter
+    clients: dict[tuple[str, bool], Client]

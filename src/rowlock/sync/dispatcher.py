@@ -30,10 +30,10 @@ _DISABLED_SECONDS = 60.0
 class Dispatcher:
     """Runs the jobs of one integration."""
 
-    def __init__(self, hub: Integration, engine: Callable[[], Engine], lines: ClientPool) -> None:
-        self._hub = hub
+    def __init__(self, integration: Integration, engine: Callable[[], Engine], clients: ClientPool) -> None:
+        self._integration = integration
         self._engine = engine
-        self._lines = lines
+        self._clients = clients
 
     async def one(self, operation: Operation, job: Job, fields: dict[str, Any]) -> Any:
         """Run one job and return its result."""
@@ -47,8 +47,8 @@ class Dispatcher:
         try:
             if await order.take_over():
                 fields = {} if operation.arguments is None else operation.arguments(job._claimed.payload)
-            line, token = self._line(job.company_id, leased)
-            result = await work_one(operation, job, order.place(job), fields, line, token, store)
+            client, token = self._client(job.company_id, leased)
+            result = await work_one(operation, job, order.place(job), fields, client, token, store)
         except Exception as error:
             end = self._limited(job, error)
             for again in (await order.end([job.id] if _over(job, end) else [])).values():
@@ -66,26 +66,26 @@ class Dispatcher:
             return [end] * len(jobs)
         entries: dict[str, Any] = {}
         companies: dict[str | None, list[PendingUpdate]] = {}
-        leased, several = jobs[0]._context.leased, self._hub.accounts.several
+        leased, several = jobs[0]._context.leased, self._integration.accounts.several
         store = self._engine().store if leased else None
         order = Order(operation, jobs, store)
         await order.take_over()
         for job in jobs:
             try:
                 companies.setdefault(job.company_id if several else None, []).append(
-                    _wish(operation, job, order.place(job))
+                    _pending_update(operation, job, order.place(job))
                 )
             except Exception as error:  # fails this job only
                 entries[job.id] = error
-        parts = self._by_line(companies, leased, entries)
+        parts = self._by_client(companies, leased, entries)
         # Concurrently: an account that does not answer must not use up the time of the others.
-        told = await asyncio.gather(
-            *(Batch(operation, wishes, line, token, store).work() for (line, token), wishes in parts.items()),
+        entries_by_part = await asyncio.gather(
+            *(Batch(operation, updates, client, token, store).work() for (client, token), updates in parts.items()),
             return_exceptions=True,
         )
-        for wishes, found in zip(parts.values(), told, strict=True):
+        for updates, found in zip(parts.values(), entries_by_part, strict=True):
             if isinstance(found, Exception):
-                entries |= {wish.job.id: found for wish in wishes}
+                entries |= {update.job.id: found for update in updates}
             elif isinstance(found, BaseException):
                 raise found
             else:
@@ -106,27 +106,27 @@ class Dispatcher:
             return limited
         return CallFailed(f"{limited}; still rate limited after {rounds} releases")
 
-    def _by_line(
+    def _by_client(
         self, companies: Mapping[str | None, list[PendingUpdate]], leased: bool, entries: dict[str, Any]
     ) -> dict[tuple[Client, str | None], list[PendingUpdate]]:
         """Group updates by client and token. If a company has no account or token, its jobs fail."""
-        lines: dict[tuple[Client, str | None], list[PendingUpdate]] = {}
-        for company_id, wishes in companies.items():
+        clients: dict[tuple[Client, str | None], list[PendingUpdate]] = {}
+        for company_id, updates in companies.items():
             try:
-                lines.setdefault(self._line(company_id, leased), []).extend(wishes)
+                clients.setdefault(self._client(company_id, leased), []).extend(updates)
             except Exception as error:
-                entries |= {wish.job.id: error for wish in wishes}
-        return lines
+                entries |= {update.job.id: error for update in updates}
+        return clients
 
-    def _line(self, company_id: str | None, leased: bool) -> tuple[Client, str | None]:
-        accounts = self._hub.accounts
-        return self._lines.get(accounts.key(company_id), leased), accounts.token(company_id)
+    def _client(self, company_id: str | None, leased: bool) -> tuple[Client, str | None]:
+        accounts = self._integration.accounts
+        return self._clients.get(accounts.key(company_id), leased), accounts.token(company_id)
 
     def _without_a_call(self, operation: Operation, jobs: Sequence[Job]) -> Any:
         """Return how the attempt ends if the integration or the operation is off; else None."""
-        hub = self._hub
-        if hub.disabled is not None:
-            return Snooze(_DISABLED_SECONDS, f"{hub.name} is disabled: {hub.disabled}")
+        integration = self._integration
+        if integration.disabled is not None:
+            return Snooze(_DISABLED_SECONDS, f"{integration.name} is disabled: {integration.disabled}")
         if not operation.enabled:
             reason = f"{operation.name} is switched off"
             logs.get().info("sync.skipped", type=operation.type, jobs=[job.id for job in jobs], reason=reason)
@@ -139,7 +139,7 @@ def _over(job: Job, end: object) -> bool:
     return not isinstance(end, BaseException) or fails_for_good(job._claimed, PERMANENT, end)
 
 
-def _wish(operation: Operation, job: Job, place: str) -> PendingUpdate:
+def _pending_update(operation: Operation, job: Job, place: str) -> PendingUpdate:
     fields = operation.fields(job._claimed.payload)
     subject = operation.subject(fields)
     assert operation.properties is not None

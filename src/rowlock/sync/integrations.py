@@ -42,22 +42,28 @@ class Integrations(dict[str, Integration]):
     @property
     def profiles(self) -> dict[str, QueueProfile]:
         """Default profiles of their queues. A queue that the application declares overrides them."""
-        return {name: profile for hub in self.values() for name, profile in hub.profiles.items()}
+        return {name: profile for integration in self.values() for name, profile in integration.profiles.items()}
 
     @property
     def unserved(self) -> list[str]:
         """The queues of disabled integrations: their jobs wait for a worker with the integration enabled."""
-        return [queue for hub in self.values() if hub.disabled is not None for queue in hub.queues]
+        return [
+            queue for integration in self.values() if integration.disabled is not None for queue in integration.queues
+        ]
 
     @property
     def warmers(self) -> list[Callable[[], Awaitable[None]]]:
         """Functions that a worker runs when it starts."""
-        return [self._warm] if any(hub.disabled is None for hub in self.values()) else []
+        return [self._warm] if any(integration.disabled is None for integration in self.values()) else []
 
     @property
     def starters(self) -> list[Callable[[], Awaitable[None]]]:
         """Functions that the application runs when it starts, before any worker process is ready."""
-        return [self._start] if any(hub.starters and hub.disabled is None for hub in self.values()) else []
+        return (
+            [self._start]
+            if any(integration.starters and integration.disabled is None for integration in self.values())
+            else []
+        )
 
     async def _warm(self) -> None:
         """Load the TLS certificates, so that the first call does not wait for them."""
@@ -65,12 +71,12 @@ class Integrations(dict[str, Integration]):
 
     async def _start(self) -> None:
         """Enqueue the start jobs of the enabled integrations. Delays count from start-up."""
-        for hub in self.values():
-            for type_name, delay_seconds in hub.starters if hub.disabled is None else ():
+        for integration in self.values():
+            for type_name, delay_seconds in integration.starters if integration.disabled is None else ():
                 unique = Unique.while_active(key=type_name, on_conflict="return_existing")
                 await self._app.enqueue(type_name, delay_seconds=delay_seconds, unique=unique)
 
     async def let_go(self) -> None:
         """Close the connections of the running event loop."""
-        for hub in self.values():
-            await hub.let_go()
+        for integration in self.values():
+            await integration.let_go()

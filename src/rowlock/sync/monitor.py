@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 FAILURES_MAX = 20
 
 
-async def stats(store: Store, hub: Integration, company_id: str | None) -> dict[str, int]:
+async def stats(store: Store, integration: Integration, company_id: str | None) -> dict[str, int]:
     """Return the number of jobs by state."""
-    return _counts(await store.sync_counts(hub.queues, company_id))
+    return _counts(await store.sync_counts(integration.queues, company_id))
 
 
-async def monitor(store: Store, hub: Integration, company_id: str | None) -> dict[str, Any]:
+async def monitor(store: Store, integration: Integration, company_id: str | None) -> dict[str, Any]:
     """Return counts, latest failures, timings and limits. With a company, only its jobs, and no limits."""
-    counts = await store.sync_counts(hub.queues, company_id)
-    failures = await store.failing(hub.queues, FAILURES_MAX, company_id)
+    counts = await store.sync_counts(integration.queues, company_id)
+    failures = await store.failing(integration.queues, FAILURES_MAX, company_id)
     return {
-        "integration": hub.name,
-        "enabled": hub.disabled is None,
-        "why": hub.disabled,
+        "integration": integration.name,
+        "enabled": integration.disabled is None,
+        "why": integration.disabled,
         "counts": _counts(counts),
-        "failures": [_failure(hub, job) for job in failures],
+        "failures": [_failure(integration, job) for job in failures],
         "meanProcessingMs": counts.mean_ms,
         "lagSeconds": counts.lag_seconds,
-        "limits": [] if company_id is not None else await _limits(store, hub),
+        "limits": [] if company_id is not None else await _limits(store, integration),
     }
 
 
@@ -45,11 +45,11 @@ def _counts(counts: Any) -> dict[str, int]:
     }
 
 
-def _failure(hub: Integration, job: JobRecord) -> dict[str, Any]:
+def _failure(integration: Integration, job: JobRecord) -> dict[str, Any]:
     waiting = job.status is Status.QUEUED
     return {
         "jobId": job.id,
-        "operation": job.type.removeprefix(f"{hub.name}."),
+        "operation": job.type.removeprefix(f"{integration.name}."),
         "status": job.status.value,
         "error": job.error,
         "retryCount": max(0, job.attempts - 1) if job.status is Status.FAILED else job.attempts,
@@ -57,23 +57,23 @@ def _failure(hub: Integration, job: JobRecord) -> dict[str, Any]:
     }
 
 
-async def _limits(store: Store, hub: Integration) -> list[dict[str, Any]]:
+async def _limits(store: Store, integration: Integration) -> list[dict[str, Any]]:
     """Return the call budget of the account for jobs without a company; an empty list if there is no such account."""
     try:
-        account = hub.accounts.key(None)
+        account = integration.accounts.key(None)
     except Exception:
-        if not hub.accounts.several:
+        if not integration.accounts.several:
             raise
         return []  # the application's function only accepts a company
-    keys = [limit.key for limit in keys_of(account, hub.limits)]
+    keys = [limit.key for limit in keys_of(account, integration.limits)]
     return [
         {
-            "name": allow.name,
-            "count": allow.count,
-            "perSeconds": allow.per_seconds,
-            "group": allow.group,
+            "name": limit.name,
+            "count": limit.count,
+            "perSeconds": limit.per_seconds,
+            "group": limit.group,
             "inUse": budget.in_use,
             "restsUntil": budget.rests_until,
         }
-        for allow, budget in zip(hub.limits, await store.call_budget(keys), strict=True)
+        for limit, budget in zip(integration.limits, await store.call_budget(keys), strict=True)
     ]

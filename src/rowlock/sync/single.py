@@ -24,7 +24,7 @@ async def work_one(
     job: Job,
     place: str,
     fields: dict[str, Any],
-    line: Client,
+    client: Client,
     token: str | None,
     store: CallVerbs | None,
 ) -> Any:
@@ -32,19 +32,23 @@ async def work_one(
     full = operation.defaults | fields
     subject = operation.subject(full)
     if store is None or subject is None:
-        return await operation.handler(Call(job, place, line, token, None, subject), **fields)
+        return await operation.handler(Call(job, place, client, token, None, subject), **fields)
     try:
-        async with line.turns.of(subject, _TURN_SECONDS) as came:
+        async with client.subject_queue.of(subject, _TURN_SECONDS) as came:
             if not came:
                 raise held_elsewhere(job)
-            hold = SubjectLock(store, line.key, f"{job.id}/{job.lease}", line.timeout_seconds)
-            return await _held(operation, Call(job, place, line, token, hold, subject), fields, hold, subject)
+            subject_lock = SubjectLock(store, client.key, f"{job.id}/{job.lease}", client.timeout_seconds)
+            return await _held(
+                operation, Call(job, place, client, token, subject_lock, subject), fields, subject_lock, subject
+            )
     except StoreUnavailable as error:
         raise away(error) from error
 
 
-async def _held(operation: Operation, call: Call, fields: dict[str, Any], hold: SubjectLock, subject: str) -> Any:
-    if not await hold.take([subject]):
+async def _held(
+    operation: Operation, call: Call, fields: dict[str, Any], subject_lock: SubjectLock, subject: str
+) -> Any:
+    if not await subject_lock.take([subject]):
         raise held_elsewhere(call.job)
     written: dict[str, dict[str, str]] = {}
     try:
@@ -52,7 +56,7 @@ async def _held(operation: Operation, call: Call, fields: dict[str, Any], hold: 
         if call.written:
             written[subject] = dict.fromkeys(call.written, call.place)
     finally:
-        lost = await hold.end(written)
+        lost = await subject_lock.end(written)
     if lost:
         raise rewrite()
     return result

@@ -53,17 +53,17 @@ async def _send(calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert]) 
 
 
 async def _apart(
-    calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert], told: list[Entry] | CallFailed
+    calls: Calls, kind: str, unique: str, wanted: Sequence[Upsert], sent: list[Entry] | CallFailed
 ) -> list[Entry]:
     """Return a result per record. A batch that was refused as a whole is sent again in halves."""
-    if not isinstance(told, CallFailed):
-        return told
-    if len(wanted) == 1 or _concerns_all(told, wanted):
-        return [told] * len(wanted)
+    if not isinstance(sent, CallFailed):
+        return sent
+    if len(wanted) == 1 or _concerns_all(sent, wanted):
+        return [sent] * len(wanted)
     middle = len(wanted) // 2
     halves = [(half, await _send(calls, kind, unique, half)) for half in (wanted[:middle], wanted[middle:])]
-    if all(_same(told, answer) for _, answer in halves) and _names_what_all_have(told, wanted):
-        return [told] * len(wanted)
+    if all(_same(sent, answer) for _, answer in halves) and _names_what_all_have(sent, wanted):
+        return [sent] * len(wanted)
     return [entry for half, answer in halves for entry in await _apart(calls, kind, unique, half, answer)]
 
 
@@ -134,8 +134,8 @@ def _concerns_all(error: CallFailed, wanted: Sequence[Upsert]) -> bool:
     return "non-unique" in str(error) or (missing is not None and all(missing[1] in one.properties for one in wanted))
 
 
-def _same(refusal: CallFailed, told: list[Entry] | CallFailed) -> bool:
-    return isinstance(told, CallFailed) and told.answer.message == refusal.answer.message
+def _same(refusal: CallFailed, answer: list[Entry] | CallFailed) -> bool:
+    return isinstance(answer, CallFailed) and answer.answer.message == refusal.answer.message
 
 
 def _names_what_all_have(refusal: CallFailed, wanted: Sequence[Upsert]) -> bool:
