@@ -29,7 +29,7 @@ from conformance.callers import (
 from conformance.idle_pools import IdlePools
 from rowlock.clock import Clock
 from rowlock.storage.contract import Store, StoreTransaction
-from rowlock.storage.migrate import migrations
+from rowlock.storage.migrate import functions, migrations
 
 PASSWORD = "hunter2"
 """The password in every store URL that can have one, so that tests can search for leaks of it."""
@@ -70,7 +70,7 @@ class Rig(ABC):
         """Add to the record of applied migrations behind the store's back."""
 
     def migrations(self) -> list[str]:
-        """Return the names of all migrations in order."""
+        """Return what `migrate` applies to an empty store, in order."""
         return [migration.label for migration in migrations(self.name)]
 
     async def make(self, clock: Clock) -> Store:
@@ -189,7 +189,8 @@ class PostgresRig(Rig):
         DO $$ DECLARE place regclass; BEGIN
             SET LOCAL lock_timeout = '10s';
             FOR place IN SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE c.relkind = 'r' AND n.nspname IN ('rowlock', 'public') AND c.relname NOT LIKE '%migrations'
+                WHERE c.relkind = 'r' AND n.nspname IN ('rowlock', 'public')
+                AND c.relname NOT IN ('migrations', 'function_sets')
             LOOP EXECUTE 'DELETE FROM ' || place; END LOOP;
         END $$
     """
@@ -237,6 +238,9 @@ class PostgresRig(Rig):
 
     def nowhere(self, clock: Clock) -> Store:
         return self.store_at(f"postgresql://postgres:{PASSWORD}@127.0.0.1:1/nowhere", clock)
+
+    def migrations(self) -> list[str]:
+        return [*super().migrations(), functions(self.name).label]
 
     async def record_migration(self, number: int, checksum: str, oldest: int) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:

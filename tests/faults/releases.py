@@ -1,8 +1,8 @@
 """Later releases of the product: this one's files with additional migrations.
 
 `python -m rowlock` with a release's `environment` runs that release. The next release expands the schema: a nullable
-column in every table, a table and an index. The release after it contracts the schema, which then works with the next
-release and no longer with this one.
+column in every table, a table and an index; on PostgreSQL it also replaces the functions. The release after it
+contracts the schema, which then works with the next release and no longer with this one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 import rowlock
 from faults.databases import Database, MongoDatabase
 from faults.processes import TESTS, Fleet, Tree
-from rowlock.storage.migrate import migrations
+from rowlock.storage.migrate import functions, migrations
 from rowlock.storage.mongo.schema import MIGRATIONS as MONGO_MIGRATIONS
 
 SOURCE = Path(rowlock.__file__).parent
 SQL_STORES = {"sqlite": "", "postgres": "rowlock."}
+_LEDGERS = {"sqlite": ("migrations",), "postgres": ("migrations", "function_sets")}
 FIELD = "next_release"
 
 
@@ -81,7 +82,10 @@ def _migrations(number: int) -> dict[Path, str]:
         newest = len(migrations(store))
         for later, sql in enumerate((_expansion(store, schema), f"DROP TABLE {schema}{FIELD};")[:number], newest + 1):
             text = f"-- oldest compatible schema: {later - 1}\n{sql}\n"
-            changed[Path("storage", "sql", store, f"{later:04d}_later.sql")] = text
+            changed[Path("storage", "sql", store, "migrations", f"{later:04d}_later.sql")] = text
+    folder = Path("storage", "sql", "postgres", "functions")
+    changed[folder / "version.sql"] = f"-- version: {functions('postgres').version + number}\n"
+    changed[folder / "claim.sql"] = (SOURCE / folder / "claim.sql").read_text().replace("BEGIN", "BEGIN -- changed", 1)
     path = Path("storage", "mongo", "schema.py")
     newest = len(MONGO_MIGRATIONS)
     steps = (
@@ -110,7 +114,7 @@ def _expansion(store: str, schema: str) -> str:
     assert "jobs" in tables
     return "\n".join(
         (
-            *(f"ALTER TABLE {schema}{table} ADD COLUMN {FIELD} text;" for table in (*tables, "migrations")),
+            *(f"ALTER TABLE {schema}{table} ADD COLUMN {FIELD} text;" for table in (*tables, *_LEDGERS[store])),
             f"CREATE TABLE {schema}{FIELD} (id integer PRIMARY KEY);",
             f"CREATE INDEX {FIELD}_of_jobs ON {schema}jobs ({FIELD});",
             _WIDER_VIEW if store == "postgres" else "",

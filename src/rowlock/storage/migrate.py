@@ -4,13 +4,16 @@ Each migration declares the oldest schema whose release still works after it. An
 nullable column, an index) keeps the previous release working: `-- oldest compatible schema: 7` in the file of migration
 8. A contracting migration, or one without that line, excludes every earlier release. The store records the number with
 the migration, so that an older release, which does not have the file, can read it.
+
+The functions of a store are not migrations: they are one set with a version, installed whole by `migrate`. A release
+replaces the functions of an older version, and leaves those of a newer one, which keep its own calls working.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +22,7 @@ from rowlock.errors import SchemaMissing, SchemaTampered, SchemaTooNew, StoreErr
 from rowlock.storage.records import Finding, SchemaState, Severity
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_VERSION = re.compile(r"^-- version: (\d+)$", re.MULTILINE)
 _OLDEST = re.compile(r"^-- oldest compatible schema: (\d+)$", re.MULTILINE)
 _ADVICE = {
     SchemaMissing: "run `rowlock migrate`",
@@ -54,11 +58,55 @@ class Applied:
     oldest: int
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionSet:
+    """The functions of a store, as one version."""
+
+    version: int
+    sql: str
+
+    @property
+    def label(self) -> str:
+        return f"functions_{self.version:04d}"
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    def replaces(self, installed: Mapping[int, str]) -> bool:
+        """Returns whether to install this set, given the checksums of those installed before, by version.
+
+        The same version with other text is replaced as well: that of a release never changes.
+        """
+        return self.is_newest(installed) and installed.get(self.version) != self.checksum
+
+    def is_newest(self, installed: Mapping[int, str]) -> bool:
+        return self.version >= max(installed, default=0)
+
+    def require_installed(self, installed: Mapping[int, str]) -> None:
+        """Raises SchemaMissing unless the store has these functions or newer ones."""
+        if self.replaces(installed):
+            raise SchemaMissing(
+                f"the store has version {max(installed, default=0)} of the functions, or one that differs; "
+                f"this Rowlock needs version {self.version}: run `rowlock migrate`"
+            )
+
+
+@cache
+def functions(store: str) -> FunctionSet:
+    """Returns the functions of a store: `sql/<store>/functions/*.sql`; `version.sql` has the version."""
+    folder = files("rowlock.storage") / "sql" / store / "functions"
+    texts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
+    version = _VERSION.search(texts.pop("version.sql"))
+    assert version, "functions/version.sql has no line `-- version: 1`"
+    return FunctionSet(int(version[1]), "\n".join(texts[name] for name in sorted(texts)))
+
+
 @cache
 def migrations(store: str) -> tuple[Migration, ...]:
-    """Returns the migrations of a store (`sql/<store>/NNNN_name.sql`), in order and without gaps."""
+    """Returns the migrations of a store (`sql/<store>/migrations/NNNN_name.sql`), in order and without gaps."""
     found = []
-    for entry in (files("rowlock.storage") / "sql" / store).iterdir():
+    for entry in (files("rowlock.storage") / "sql" / store / "migrations").iterdir():
         if match := _FILE.fullmatch(entry.name):
             number, sql = int(match[1]), entry.read_text(encoding="utf-8")
             oldest = _OLDEST.search(sql)
@@ -104,11 +152,14 @@ def require_usable(applied: Mapping[int, Applied], known: Sequence[Migration]) -
         )
 
 
-def finding(applied: Mapping[int, Applied], known: Sequence[Migration]) -> Finding:
-    """Returns what `doctor` reports about the schema."""
+def finding(
+    applied: Mapping[int, Applied], known: Sequence[Migration], require_more: Callable[[], None] = lambda: None
+) -> Finding:
+    """Returns what `doctor` reports about the schema. `require_more` raises what else is wrong with it."""
     now = state(applied, known)
     try:
         require_usable(applied, known)
+        require_more()
     except StoreError as error:
         return Finding("schema", Severity.ERROR, str(error), _ADVICE[type(error)])
     if now.newer:

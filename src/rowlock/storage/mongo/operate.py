@@ -14,12 +14,9 @@ from rowlock.storage.mongo.counter_deltas import NOTES, Change, Tally, ring
 from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, READY
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import resolve_failures
-from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.listing import NEWEST_FIRST, look_at, matching
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import LEASES_PER_RETRY, CancelResult, JobFilter, JobId, Retried, Status
-
-INDEXES: tuple[Index, ...] = ()
 
 # `lease_after_retry` as an expression.
 _CLAIMS = {"$mod": ["$lease", LEASES_PER_RETRY]}

@@ -23,6 +23,8 @@ from rowlock.storage.mongo import (
     changes,
     claim,
     connection,
+    counter_deltas,
+    counters,
     enqueue,
     failures,
     importing,
@@ -30,14 +32,11 @@ from rowlock.storage.mongo import (
     listing,
     locks,
     newest,
-    operate,
     progress,
+    retention,
     schedules,
     workers,
 )
-from rowlock.storage.mongo import counter_deltas as notes
-from rowlock.storage.mongo import counters as tally
-from rowlock.storage.mongo import retention as retain
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.records import Finding, SchemaState, Severity
@@ -55,28 +54,29 @@ class Step(NamedTuple):
 
 STEPS = (
     Step(
-        "jobs",
+        "schema",
         (
             *claim.INDEXES,
             *enqueue.INDEXES,
             *newest.INDEXES,
-            *limits.INDEXES,
-            *workers.INDEXES,
             *attempts.INDEXES,
             *progress.INDEXES,
-            *notes.INDEXES,
-            *tally.INDEXES,
-            *operate.INDEXES,
+            *workers.INDEXES,
             *listing.INDEXES,
-            *retain.INDEXES,
             *changes.INDEXES,
+            *retention.INDEXES,
+            *limits.INDEXES,
+            *counter_deltas.INDEXES,
+            *counters.INDEXES,
             *failures.INDEXES,
+            *alerts.INDEXES,
+            *locks.INDEXES,
+            *schedules.INDEXES,
+            *access.INDEXES,
+            *importing.INDEXES,
+            *calling.INDEXES,
         ),
     ),
-    Step("reliability", (*locks.INDEXES, *schedules.INDEXES, *alerts.INDEXES)),
-    Step("access", (*access.INDEXES,)),
-    Step("imports", (*importing.INDEXES,)),
-    Step("calls", (*calling.INDEXES,)),
 )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import NamedTuple
 
 import asyncpg
 
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.migrate import Applied, migrations, pending, require_usable, state
+from rowlock.storage.migrate import Applied, finding, functions, migrations, pending, require_usable, state
 from rowlock.storage.postgres.connection import READ_COMMITTED, SQL, Connections, own_words
-from rowlock.storage.records import SchemaState
+from rowlock.storage.records import Finding, SchemaState
 
 _LOCK = 0x726F776C6F636B  # "rowlock"; held for the transaction only, so it works behind a pooler
 LOCK_MS = 500  # maximum wait for one lock; leases are longer
@@ -21,10 +22,18 @@ CREATE SCHEMA IF NOT EXISTS rowlock;
 CREATE TABLE IF NOT EXISTS rowlock.migrations (
     number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, oldest integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS rowlock.function_sets (
+    version integer PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 """
 
-
 _VIEWS = {"job_failures": SQL["view_job_failures"], "job_idempotency_locks": SQL["view_job_idempotency_locks"]}
+
+
+class _Ledger(NamedTuple):
+    """What the store has recorded."""
+
+    applied: dict[int, Applied]  # migrations
+    installed: dict[int, str]  # checksums of function sets by version
 
 
 class Schema:
@@ -48,26 +57,37 @@ class Schema:
         )
 
     async def schema(self) -> SchemaState:
-        return state(await self._applied(), migrations("postgres"))
+        return state((await self._ledger()).applied, migrations("postgres"))
 
     async def check_schema(self) -> None:
-        require_usable(await self._applied(), migrations("postgres"))
+        ledger = await self._ledger()
+        require_usable(ledger.applied, migrations("postgres"))
+        functions("postgres").require_installed(ledger.installed)
 
-    async def _applied(self) -> dict[int, Applied]:
+    async def _schema_finding(self) -> Finding:
+        ledger = await self._ledger()
+        return finding(
+            ledger.applied,
+            migrations("postgres"),
+            lambda: functions("postgres").require_installed(ledger.installed),
+        )
+
+    async def _ledger(self) -> _Ledger:
         async with self._connections.connection() as connection:
-            return await _applied(connection)
+            return await _read_ledger(connection)
 
 
 async def _migrate(connection: asyncpg.Connection, views: bool) -> list[str]:
-    """Applies missing migrations in one transaction: a concurrent caller waits, then finds nothing left to do.
+    """Applies missing migrations and newer functions in one transaction.
 
-    Raises LockNotAvailableError rather than wait for long, because heartbeats and claims would wait behind it.
+    A concurrent caller waits, then finds nothing left to do. Raises LockNotAvailableError rather than wait for long,
+    because heartbeats and claims would wait behind it.
     """
-    known = migrations("postgres")
+    known, ours = migrations("postgres"), functions("postgres")
     async with connection.transaction(isolation=READ_COMMITTED):
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
         await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
-        applied = await _applied(connection)
+        applied, installed = await _read_ledger(connection)
         todo = pending(applied, known)
         if todo:
             await connection.execute(_LEDGER)
@@ -80,9 +100,21 @@ async def _migrate(connection: asyncpg.Connection, views: bool) -> list[str]:
                 migration.checksum,
                 migration.oldest,
             )
+        labels = [migration.label for migration in todo]
+        replaces = ours.replaces(installed)
+        if replaces or (todo and ours.is_newest(installed)):  # a migration may have dropped functions, to change a view
+            await connection.execute(ours.sql)
+            await connection.execute(
+                "INSERT INTO rowlock.function_sets (version, checksum) VALUES ($1, $2) "
+                "ON CONFLICT (version) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at",
+                ours.version,
+                ours.checksum,
+            )
+        if replaces:
+            labels.append(ours.label)
         if views and not state(applied, known).newer:
             await _add_views(connection)
-    return [migration.label for migration in todo]
+    return labels
 
 
 async def _add_views(connection: asyncpg.Connection) -> None:
@@ -95,9 +127,11 @@ async def _add_views(connection: asyncpg.Connection) -> None:
                 await connection.execute(create)
 
 
-async def _applied(connection: object) -> dict[int, Applied]:
+async def _read_ledger(connection: object) -> _Ledger:
     assert isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)
     if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
-        return {}
+        return _Ledger({}, {})
     rows = await connection.fetch("SELECT number, checksum, oldest FROM rowlock.migrations")
-    return {number: Applied(checksum, oldest) for number, checksum, oldest in rows}
+    sets = await connection.fetch("SELECT version, checksum FROM rowlock.function_sets")
+    applied = {number: Applied(checksum, oldest) for number, checksum, oldest in rows}
+    return _Ledger(applied, dict(sets))

@@ -16,7 +16,6 @@ from rowlock.clock import Clock, StoreClock
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.contract import StoreTransaction, Wake
 from rowlock.storage.imports import ImportStep
-from rowlock.storage.migrate import finding, migrations
 from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.calling import Calling
@@ -96,8 +95,7 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         return self._now or await self._connections.value("now")
 
     async def diagnose(self) -> list[Finding]:
-        schema = finding(await self._applied(), migrations("postgres"))
-        return [schema, *await diagnose(self._connections)]
+        return [await self._schema_finding(), *await diagnose(self._connections)]
 
     # -- producers ---------------------------------------------------------------------------------
 

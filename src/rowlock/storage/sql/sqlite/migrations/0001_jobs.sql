@@ -1,8 +1,9 @@
--- The tables are the states of a job: a row moves from ready or delayed to running to finished, while its
--- payload stays in `jobs`. Times are microseconds since 1970 in UTC. `all_jobs` is the one table for people.
+-- The tables are the states: a job is in exactly one of ready, delayed, running and finished, while its payload stays in
+-- jobs. Times are microseconds since 1970 in UTC.
 
+-- What never changes about a job, except a payload that a newer enqueue of the same key has replaced.
 CREATE TABLE jobs (
-    seq           INTEGER PRIMARY KEY,           -- first come, first served
+    seq           INTEGER PRIMARY KEY,           -- first in, first out
     id            TEXT    NOT NULL UNIQUE,
     type          TEXT    NOT NULL,
     queue         TEXT    NOT NULL,
@@ -14,21 +15,21 @@ CREATE TABLE jobs (
     company_id    TEXT,
     limit_key     TEXT    NOT NULL,              -- '': none
     unique_key    TEXT,
-    releases_key  INTEGER NOT NULL,              -- 1: the unique key is free when the job is over
+    releases_key  INTEGER NOT NULL,              -- 1: the end of the job frees its unique key
     trace         TEXT,
-    newest        TEXT,                          -- id of the newest enqueue answered with this job; NULL: its own
+    newest        TEXT,                          -- id of the newest enqueue that was answered with this job; NULL: its own
     payload       TEXT    NOT NULL               -- last, so that the other columns are read without it
 ) STRICT;
 
 CREATE INDEX jobs_of_company ON jobs (company_id, seq) WHERE company_id IS NOT NULL;
 
--- One tree in the order of the claim: first the jobs without a limit key, then key by key.
+-- Jobs that can be claimed now. One tree in the order of the claim: first the jobs without a limit key, then key by key.
 CREATE TABLE ready (
     queue        TEXT    NOT NULL,
     limit_key    TEXT    NOT NULL,
     priority     INTEGER NOT NULL,
     seq          INTEGER NOT NULL,
-    lease        INTEGER NOT NULL,               -- the last one taken
+    lease        INTEGER NOT NULL,               -- number of the last lease; 0: none yet
     attempt      INTEGER NOT NULL,               -- attempts spent
     deaths       INTEGER NOT NULL,
     available_at INTEGER NOT NULL,
@@ -40,6 +41,7 @@ CREATE TABLE ready (
 CREATE INDEX ready_again ON ready (queued_at) WHERE queued_at IS NOT NULL;
 CREATE INDEX ready_since ON ready (queue, available_at);
 
+-- Jobs that become available later. A claim moves those that are due to ready.
 CREATE TABLE delayed (
     seq          INTEGER PRIMARY KEY,
     queue        TEXT    NOT NULL,
@@ -56,6 +58,7 @@ CREATE TABLE delayed (
 CREATE INDEX delayed_due ON delayed (queue, available_at);
 CREATE INDEX delayed_again ON delayed (queued_at) WHERE queued_at IS NOT NULL;
 
+-- Jobs under a lease.
 CREATE TABLE running (
     job_id           TEXT    NOT NULL PRIMARY KEY,
     seq              INTEGER NOT NULL,
@@ -68,32 +71,34 @@ CREATE TABLE running (
     visibility_ms    INTEGER NOT NULL,
     releases_key     INTEGER NOT NULL,
     limit_key        TEXT    NOT NULL,
-    available_at     INTEGER NOT NULL,           -- since when it could run
+    available_at     INTEGER NOT NULL,           -- when this attempt became available
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     progress         INTEGER,
     message          TEXT,
-    changed_at       INTEGER                     -- by a report or a request to cancel; NULL: since the claim, by neither
+    changed_at       INTEGER                     -- last progress report or cancel request; NULL: neither since the claim
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX running_of_key ON running (limit_key) WHERE limit_key <> '';
 CREATE INDEX running_to_cancel ON running (job_id) WHERE cancel_requested = 1;
 
+-- Jobs that have ended.
 CREATE TABLE finished (
-    seq         INTEGER PRIMARY KEY,
-    outcome     INTEGER NOT NULL,                -- 1 succeeded, 2 failed, 3 cancelled
-    lease       INTEGER NOT NULL,
-    attempt     INTEGER NOT NULL,
-    deaths      INTEGER NOT NULL,
-    available_at INTEGER NOT NULL,               -- since when its last attempt could run
-    started_at  INTEGER,                         -- NULL: it never ran
-    finished_at INTEGER NOT NULL,
-    result      TEXT,
-    error       TEXT
+    seq          INTEGER PRIMARY KEY,
+    outcome      INTEGER NOT NULL,               -- 1 succeeded, 2 failed, 3 cancelled
+    lease        INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    deaths       INTEGER NOT NULL,
+    available_at INTEGER NOT NULL,               -- when the last attempt became available
+    started_at   INTEGER,                        -- NULL: it never started
+    finished_at  INTEGER NOT NULL,
+    result       TEXT,
+    error        TEXT
 ) STRICT;
 
 CREATE INDEX finished_in_time ON finished (outcome, finished_at);
 CREATE INDEX finished_badly ON finished (seq) WHERE outcome > 1;
 
+-- Keys that jobs hold, so that a second enqueue with the same key creates no second job.
 CREATE TABLE unique_keys (
     key        TEXT NOT NULL PRIMARY KEY,
     job_id     TEXT NOT NULL,
@@ -102,94 +107,17 @@ CREATE TABLE unique_keys (
 
 CREATE INDEX unique_keys_expiring ON unique_keys (expires_at) WHERE expires_at IS NOT NULL;
 
-CREATE TABLE queues (
-    name      TEXT NOT NULL PRIMARY KEY,
-    paused_at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE wakes (
-    queue  TEXT NOT NULL PRIMARY KEY,
-    number INTEGER NOT NULL                      -- of hints so far
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE limits (
-    name        TEXT NOT NULL PRIMARY KEY,
-    concurrency INTEGER,
-    rate        INTEGER,
-    per_micros  INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE key_pauses (
-    key   TEXT    NOT NULL PRIMARY KEY,
-    until INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- The starts that count against a rate. A job that is given back unstarted takes its own row away again.
-CREATE TABLE key_starts (
-    key        TEXT    NOT NULL,
-    started_at INTEGER NOT NULL,                 -- when it was claimed
-    seq        INTEGER NOT NULL,                 -- of the job
-    lease      INTEGER NOT NULL,                 -- of the claim: one job may be claimed twice at the same time
-    PRIMARY KEY (key, started_at, seq, lease)
-) STRICT, WITHOUT ROWID;
-
+-- Worker processes and their last heartbeat. A heartbeat renews every lease of its worker.
 CREATE TABLE workers (
     id         TEXT    NOT NULL PRIMARY KEY,
     name       TEXT    NOT NULL,
     queues     TEXT    NOT NULL,                 -- JSON array
-    types      TEXT    NOT NULL DEFAULT '[]',    -- JSON array: that it has handlers for
+    types      TEXT    NOT NULL DEFAULT '[]',    -- JSON array: job types that it has handlers for
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- How many jobs there are, kept up with every change, so that nobody has to count them.
-CREATE TABLE totals (
-    queue     TEXT    NOT NULL,
-    type      TEXT    NOT NULL,                  -- '': not known
-    alive     INTEGER NOT NULL,                  -- waiting or running
-    delayed   INTEGER NOT NULL,
-    succeeded INTEGER NOT NULL,
-    failed    INTEGER NOT NULL,
-    cancelled INTEGER NOT NULL,
-    PRIMARY KEY (queue, type)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE minutes (
-    minute    INTEGER NOT NULL,                  -- since 1970
-    queue     TEXT    NOT NULL,
-    type      TEXT    NOT NULL,
-    succeeded INTEGER NOT NULL,                  -- these and the following: what happened in it
-    failed    INTEGER NOT NULL,
-    cancelled INTEGER NOT NULL,
-    failures  INTEGER NOT NULL,
-    retries   INTEGER NOT NULL,
-    rescues   INTEGER NOT NULL,
-    seconds   REAL    NOT NULL,
-    PRIMARY KEY (minute, queue, type)
-) STRICT, WITHOUT ROWID;
-
--- Every failed attempt, written with the settlement that it caused.
-CREATE TABLE job_failures (
-    id               TEXT    NOT NULL PRIMARY KEY,
-    job_id           TEXT    NOT NULL,
-    job_name         TEXT    NOT NULL,
-    queue_name       TEXT    NOT NULL,
-    company_id       TEXT,
-    payload          TEXT    NOT NULL,           -- redacted
-    attempts         INTEGER NOT NULL,           -- the number of the one that failed
-    max_attempts     INTEGER NOT NULL,
-    is_final_attempt INTEGER NOT NULL,
-    failed_reason    TEXT    NOT NULL,
-    stack_trace      TEXT,
-    first_failed_at  INTEGER NOT NULL,
-    resolved_at      INTEGER
-) STRICT;
-
-CREATE INDEX job_failures_of_job ON job_failures (job_id);
-CREATE INDEX job_failures_in_time ON job_failures (first_failed_at, id);
-CREATE INDEX job_failures_of_name ON job_failures (job_name, first_failed_at, id);
-CREATE INDEX job_failures_of_company ON job_failures (company_id, first_failed_at, id) WHERE company_id IS NOT NULL;
-
+-- Every job in one row, for the store.
 CREATE VIEW job_records AS
 SELECT j.seq, j.id, j.type, j.queue,
     CASE
@@ -224,6 +152,7 @@ LEFT JOIN workers w ON w.id = x.owner
 LEFT JOIN ready r ON r.queue = j.queue AND r.limit_key = j.limit_key AND r.priority = j.priority AND r.seq = j.seq
 LEFT JOIN delayed d ON d.seq = j.seq;
 
+-- Every job in one row, for people.
 CREATE VIEW all_jobs AS
 SELECT id, type, queue, status, payload, priority, attempts, max_attempts, deaths, lease, visibility_ms,
     strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1e6, 'unixepoch') AS created_at,

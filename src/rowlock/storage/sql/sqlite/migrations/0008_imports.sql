@@ -1,6 +1,6 @@
--- Imports: the file, its chunks, and the rows of it that had errors. Nothing here is counted up: totals are sums over the
--- chunks that are done.
+-- Imports. Nothing is counted up: totals are sums over the chunks that are done.
 
+-- One import of one file.
 CREATE TABLE imports (
     id            TEXT    NOT NULL PRIMARY KEY,
     type          TEXT    NOT NULL,
@@ -12,12 +12,12 @@ CREATE TABLE imports (
     company_id    TEXT,
     project_id    TEXT,
     user_id       TEXT,
-    once          INTEGER NOT NULL,              -- 1: the same file again is a duplicate of it
-    scope         TEXT,                          -- what it wipes to replace: no other of the same runs beside it
-    turn          INTEGER,                       -- which of its scope it was to start, the last time that it did
-    parent_job_id TEXT    NOT NULL,              -- the import's own id, until it is resumed before it was planned
+    once          INTEGER NOT NULL,              -- 1: a second import of the same file is a duplicate
+    scope         TEXT,                          -- what a replacing import wipes: one import of a scope runs at a time
+    turn          INTEGER,                       -- order in which the imports of the scope started
+    parent_job_id TEXT    NOT NULL,              -- equals the id until the import is resumed before it was planned
     finish_job_id TEXT,
-    planned       INTEGER NOT NULL DEFAULT 0,    -- how far planning is: 0 to 10
+    planned       INTEGER NOT NULL DEFAULT 0,    -- progress of planning: 0 to 10
     total_chunks  INTEGER,                       -- NULL: not planned yet
     message       TEXT,
     options       TEXT    NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE imports (
     started_at    INTEGER,
     finished_at   INTEGER,                       -- NULL: QUEUED or RUNNING
     updated_at    INTEGER NOT NULL,
-    swept_at      INTEGER
+    swept_at      INTEGER                        -- when cleanup deleted the file
 ) STRICT;
 
 CREATE UNIQUE INDEX imports_once ON imports (sha256, type, coalesce(company_id, ''))
@@ -42,13 +42,14 @@ CREATE INDEX imports_unswept ON imports (finished_at) WHERE finished_at IS NOT N
 CREATE INDEX imports_changed ON imports (updated_at);
 CREATE INDEX imports_swept ON imports (finished_at) WHERE swept_at IS NOT NULL;
 
+-- The ledger: one row per chunk, with its counts.
 CREATE TABLE import_chunks (
     import_id    TEXT    NOT NULL,
-    number       INTEGER NOT NULL,               -- -1: what the reader refused; the total: what the finish job did
+    number       INTEGER NOT NULL,               -- -1: refused by the reader; less: part of a chunk; the total: the finish job
     job_id       TEXT    NOT NULL,
     status       TEXT    NOT NULL CHECK (status IN ('waiting', 'done')),
     planned_rows INTEGER NOT NULL,
-    rows         INTEGER NOT NULL DEFAULT 0,     -- this and the following: of the attempt that is recorded
+    rows         INTEGER NOT NULL DEFAULT 0,     -- this and the following: of the recorded attempt
     inserted     INTEGER NOT NULL DEFAULT 0,
     updated      INTEGER NOT NULL DEFAULT 0,
     unchanged    INTEGER NOT NULL DEFAULT 0,
@@ -56,25 +57,27 @@ CREATE TABLE import_chunks (
     invalid      INTEGER NOT NULL DEFAULT 0,
     error_count  INTEGER NOT NULL DEFAULT 0,
     finished_at  INTEGER,
-    error_groups TEXT    NOT NULL DEFAULT '[]',  -- these last, so that the sums are read without them
+    error_groups TEXT    NOT NULL DEFAULT '[]',  -- last, so that the sums are read without these
     notes        TEXT    NOT NULL DEFAULT '{}',
     PRIMARY KEY (import_id, number)
 ) STRICT;
 
+-- Rows with errors.
 CREATE TABLE import_errors (
     import_id  TEXT    NOT NULL,
     chunk      INTEGER NOT NULL,
     row_number INTEGER NOT NULL,
-    errors     TEXT    NOT NULL,                 -- JSON: [column, code, reason, value] of each
+    errors     TEXT    NOT NULL,                 -- JSON: [column, code, reason, value] of each error
     cells      TEXT    NOT NULL,                 -- JSON
     PRIMARY KEY (import_id, chunk, row_number)
 ) STRICT;
 
 CREATE INDEX import_errors_by_row ON import_errors (import_id, row_number);
 
+-- Every import with its totals in one row, for the store.
 CREATE VIEW import_records AS
 SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.company_id, i.project_id, i.user_id, i.options,
-    -- Chunks that are done stay done, so this never goes backwards.
+    -- Chunks that are done stay done, so progress never goes back.
     CASE
         WHEN i.status = 'SUCCEEDED' THEN 100
         WHEN i.total_chunks IS NULL THEN i.planned
@@ -90,6 +93,7 @@ FROM imports i
 LEFT JOIN import_chunks c ON c.import_id = i.id AND c.status = 'done'
 GROUP BY i.id;
 
+-- Every import with its totals in one row, for people.
 CREATE VIEW all_imports AS
 SELECT id, type, status, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, progress, message,
     total_chunks, completed_chunks, rows, inserted, updated, unchanged, duplicate, invalid, error_count, meta, error, result,

@@ -1,19 +1,9 @@
--- What operators see at a glance: how long jobs had waited, minute by minute, and where and when a failed attempt ran.
-
-CREATE TABLE rowlock.lags (
-    minute  timestamptz PRIMARY KEY,
-    seconds json NOT NULL                   -- by queue, how long its oldest ready job had waited
-);
-
-ALTER TABLE rowlock.job_failures ADD COLUMN started_at timestamptz; -- null: not known
-ALTER TABLE rowlock.job_failures ADD COLUMN owner uuid;             -- the worker; null: not known
-
--- Identical failures that one record stands for, and when the last of them was; null: there was only the first.
-ALTER TABLE rowlock.job_failures ADD COLUMN occurrences integer NOT NULL DEFAULT 1;
-ALTER TABLE rowlock.job_failures ADD COLUMN last_failed_at timestamptz;
-
--- As before, and with the record of a failed attempt where and when it ran. An attempt without seconds never started: what
--- it took of its limit key's rate is given back.
+-- Ends attempts, each only if its id, lease and owner still match. Returns the ids for which they did not.
+-- Outcomes: 1 succeeded, 2 failed, 3 cancelled; 4 retry, 5 release, 6 crash, 7 suspect wait again; 8 fatal is a failure.
+-- A column of equal leases is sent as an array of one. Empty arrays stand for columns of defaults: every outcome a
+-- success, no delay, no result, no error. Types and queues are for the counters alone. _failures: an array of objects with
+-- id, job, lease, payload (redacted, as text) and stack, one for each attempt that failed. An attempt without seconds never
+-- started: it does not count against the rate of its limit key.
 CREATE OR REPLACE FUNCTION rowlock.settle(
     _owner uuid, _ids uuid[], _leases integer[], _outcomes integer[], _seconds double precision[],
     _delays double precision[], _results text[], _errors text[], _types text[], _queues text[], _failures json, _now timestamptz
@@ -26,10 +16,10 @@ AS $$
 DECLARE
     clock       timestamptz := coalesce(_now, clock_timestamp());
     settled     uuid[];
-    freeing     uuid[];                     -- those whose unique key is free now
+    freeing     uuid[];                     -- jobs whose unique key is freed
     all_of_them boolean;
 BEGIN
-    -- Most calls bring successes of one type, claimed for the first time: two thirds of the work of the general case.
+    -- Most calls settle successes of one type in their first attempt: two thirds of the work of the general case.
     IF cardinality(_outcomes) = 0 AND greatest(cardinality(_leases), cardinality(_types), cardinality(_queues)) = 1 THEN
         WITH gone AS (
             DELETE FROM rowlock.running r
@@ -50,27 +40,27 @@ BEGIN
         SELECT clock, _queues[1], _types[1], -count(*), count(*), sum(u.seconds)
         FROM unnest(_ids, _seconds) AS u (id, seconds) WHERE all_of_them OR u.id = ANY (settled) HAVING count(*) > 0;
     ELSE
-        WITH told AS MATERIALIZED (
+        WITH given AS MATERIALIZED (
             SELECT u.id, coalesce(u.lease, _leases[1]) AS lease, coalesce(u.outcome, 1) AS outcome, u.seconds,
                    coalesce(u.delay, 0) AS delay, u.result, u.error,
                    coalesce(u.type, _types[1]) AS type, coalesce(u.queue, _queues[1]) AS queue
             FROM unnest(_ids, _leases, _outcomes, _seconds, _delays, _results, _errors, _types, _queues)
                  AS u (id, lease, outcome, seconds, delay, result, error, type, queue)
         ), gone AS (
-            -- The guard is a hashed list, not a join, which could be planned the wrong way round (IS TRUE keeps it so).
+            -- The guard is a hashed list, not a join, which could be planned the wrong way round (IS TRUE prevents a join).
             DELETE FROM rowlock.running r
             WHERE r.job_id = ANY (_ids) AND r.owner = _owner
-              AND ((r.job_id, r.lease) IN (SELECT t.id, t.lease FROM told t)) IS TRUE
+              AND ((r.job_id, r.lease) IN (SELECT t.id, t.lease FROM given t)) IS TRUE
             RETURNING r.job_id, r.lease, r.attempt, r.deaths, r.releases_key, r.cancel_requested, r.limit_key,
                       r.locked_at, r.available_at
         ), found AS MATERIALIZED (
             SELECT g.job_id, g.lease, g.releases_key, g.limit_key, g.locked_at, g.available_at,
                    g.attempt - (t.outcome IN (5, 7))::integer AS attempt,
                    g.deaths + (t.outcome IN (6, 7, 8))::integer AS deaths,
-                   -- What was to be cancelled does not run again.
+                   -- A job that is to be cancelled does not run again.
                    CASE WHEN t.outcome = 8 THEN 2 WHEN g.cancel_requested AND t.outcome > 3 THEN 3 ELSE t.outcome END AS outcome,
-                   t.seconds, t.delay, t.result, t.error, t.type, t.queue, t.outcome AS said
-            FROM gone g JOIN told t ON t.id = g.job_id AND t.lease = g.lease
+                   t.seconds, t.delay, t.result, t.error, t.type, t.queue, t.outcome AS reported
+            FROM gone g JOIN given t ON t.id = g.job_id AND t.lease = g.lease
         ), over AS (
             INSERT INTO rowlock.finished (job_id, available_at, started_at, finished_at, lease, attempt, deaths, status, result, error)
             SELECT job_id, available_at, clock - seconds * interval '1 second', clock, lease, attempt, deaths, outcome, result::json, error
@@ -91,7 +81,7 @@ BEGIN
                 WHERE f.seconds IS NULL AND f.limit_key IS NOT NULL))
         ), again AS (
             SELECT j.seq, f.job_id, f.lease, j.priority, f.attempt, f.deaths, j.queue, j.limit_key, f.error, f.delay,
-                   -- A job that did not start stays available since its old time.
+                   -- A job that did not start keeps the time since which it is available.
                    CASE WHEN f.seconds IS NULL THEN f.available_at ELSE clock END AS available_at
             FROM found f CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = f.job_id OFFSET 0) j
             WHERE f.outcome > 3
@@ -119,8 +109,8 @@ BEGIN
             INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, succeeded, failed, cancelled, failures, retries, seconds)
             SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
                    count(*) FILTER (WHERE outcome = 1), count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
-                   count(*) FILTER (WHERE said IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4),
-                   -- The time of an attempt that was given back is nobody's: no end that is counted has it.
+                   count(*) FILTER (WHERE reported IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4),
+                   -- Released attempts are not counted, so their time is not either.
                    coalesce(sum(seconds) FILTER (WHERE outcome NOT IN (5, 7)), 0)
             FROM found WHERE outcome NOT IN (5, 7) OR delay > 0 GROUP BY queue, type
         )
@@ -132,55 +122,4 @@ BEGIN
         RETURN '{}';
     END IF;
     RETURN ARRAY(SELECT i::text FROM unnest(_ids) AS u (i) WHERE i <> ALL (coalesce(settled, '{}')));
-END $$;
-
--- As before, and tells when each of the lost attempts began. The error names the worker in a line of its own: jobs are
--- grouped by the first one.
-DROP FUNCTION rowlock.rescue(integer, text[], double precision[], timestamptz);
-CREATE FUNCTION rowlock.rescue(_limit integer, _queues text[], _delays double precision[], _now timestamptz)
-RETURNS TABLE (id text, type text, queue text, owner text, attempt smallint, max_attempts smallint, outcome integer,
-               company_id text, payload text, error text, started_at timestamptz)
-LANGUAGE plpgsql
-AS $$
-#variable_conflict use_column
-DECLARE
-    clock timestamptz := coalesce(_now, clock_timestamp());
-BEGIN
-    RETURN QUERY
-    WITH gone AS (
-        DELETE FROM rowlock.running
-        WHERE ctid = ANY (ARRAY(
-            SELECT r.ctid FROM rowlock.running r LEFT JOIN rowlock.workers w ON w.id = r.owner
-            WHERE greatest(r.locked_at, w.seen_at) + r.visibility_ms * interval '1 millisecond' < clock
-            LIMIT _limit FOR UPDATE OF r SKIP LOCKED))
-        RETURNING *
-    ), sorted AS (
-        SELECT g.*, j.seq, j.priority, j.queue, j.type, j.max_attempts, j.unique_key, j.company_id, j.payload,
-               CASE WHEN g.cancel_requested THEN 3 WHEN g.attempt >= j.max_attempts THEN 2 ELSE 4 END AS outcome,
-               coalesce(_delays[array_position(_queues, j.queue)], 0) AS delay,
-               'lease ran out: its worker was not seen for ' || g.visibility_ms || E' ms\nthe worker: ' || g.owner AS error
-        FROM gone g CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = g.job_id OFFSET 0) j
-    ), over AS (
-        INSERT INTO rowlock.finished (job_id, available_at, started_at, finished_at, lease, attempt, deaths, status, error)
-        SELECT job_id, available_at, locked_at, clock, lease, attempt, deaths, outcome, error FROM sorted WHERE outcome <= 3
-    ), freed AS (
-        DELETE FROM rowlock.unique_keys k USING sorted s
-        WHERE s.releases_key AND s.outcome <= 3 AND k.key = s.unique_key AND k.job_id = s.job_id
-    ), soon AS (
-        INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
-        SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, clock, clock, error FROM sorted
-        WHERE outcome > 3 AND delay <= 0
-    ), later AS (
-        INSERT INTO rowlock.delayed (job_id, seq, available_at, lease, priority, attempt, deaths, queue, limit_key, updated_at, error)
-        SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
-        FROM sorted WHERE outcome > 3 AND delay > 0
-    ), tallied AS (
-        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, failed, cancelled, failures, rescues)
-        SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
-               count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
-               count(*) FILTER (WHERE outcome <> 3), count(*)
-        FROM sorted GROUP BY queue, type
-    )
-    SELECT s.job_id::text, s.type, s.queue, s.owner::text, s.attempt, s.max_attempts, s.outcome,
-           s.company_id, s.payload::text, s.error, s.locked_at FROM sorted s;
 END $$;

@@ -1,6 +1,7 @@
--- Imports: the file, its chunks, and the rows of it that had errors. JSON is kept as text: taken apart, an escaped NUL
--- in it is refused. Nothing here is counted up: totals are sums over the chunks that are done.
+-- Imports. JSON is kept as text: PostgreSQL refuses an escaped NUL when it parses JSON. Nothing is counted up: totals are
+-- sums over the chunks that are done.
 
+-- One import of one file.
 CREATE TABLE rowlock.imports (
     id            uuid PRIMARY KEY,
     type          text NOT NULL,
@@ -12,12 +13,12 @@ CREATE TABLE rowlock.imports (
     company_id    text,
     project_id    text,
     user_id       text,
-    once          boolean NOT NULL,         -- the same file again is a duplicate of it
-    scope         text,                     -- what it wipes to replace: no other of the same runs beside it
-    turn          bigint,                   -- which of its scope it was to start, the last time that it did
-    parent_job_id uuid NOT NULL,            -- the import's own id, until it is resumed before it was planned
+    once          boolean NOT NULL,         -- a second import of the same file is a duplicate
+    scope         text,                     -- what a replacing import wipes: one import of a scope runs at a time
+    turn          bigint,                   -- order in which the imports of the scope started
+    parent_job_id uuid NOT NULL,            -- equals the id until the import is resumed before it was planned
     finish_job_id uuid,
-    planned       smallint NOT NULL DEFAULT 0, -- how far planning is: 0 to 10
+    planned       smallint NOT NULL DEFAULT 0, -- progress of planning: 0 to 10
     total_chunks  integer,                  -- null: not planned yet
     message       text,
     options       text NOT NULL,
@@ -28,7 +29,7 @@ CREATE TABLE rowlock.imports (
     started_at    timestamptz,
     finished_at   timestamptz,              -- null: QUEUED or RUNNING
     updated_at    timestamptz NOT NULL,
-    swept_at      timestamptz
+    swept_at      timestamptz               -- when cleanup deleted the file
 );
 CREATE UNIQUE INDEX imports_once ON rowlock.imports (sha256, type, coalesce(company_id, ''))
     WHERE once AND status NOT IN ('FAILED', 'CANCELLED');
@@ -41,13 +42,14 @@ CREATE INDEX imports_unswept ON rowlock.imports (finished_at) WHERE finished_at 
 CREATE INDEX imports_changed ON rowlock.imports (updated_at);
 CREATE INDEX imports_swept ON rowlock.imports (finished_at) WHERE swept_at IS NOT NULL;
 
+-- The ledger: one row per chunk, with its counts.
 CREATE TABLE rowlock.import_chunks (
     import_id    uuid NOT NULL,
-    number       integer NOT NULL,          -- -1: what the reader refused; the total: what the finish job did
+    number       integer NOT NULL,          -- -1: refused by the reader; less: part of a chunk; the total: the finish job
     job_id       uuid NOT NULL,
     status       text NOT NULL CHECK (status IN ('waiting', 'done')),
     planned_rows bigint NOT NULL,
-    rows         bigint NOT NULL DEFAULT 0, -- this and the following: of the attempt that is recorded
+    rows         bigint NOT NULL DEFAULT 0, -- this and the following: of the recorded attempt
     inserted     bigint NOT NULL DEFAULT 0,
     updated      bigint NOT NULL DEFAULT 0,
     unchanged    bigint NOT NULL DEFAULT 0,
@@ -60,20 +62,21 @@ CREATE TABLE rowlock.import_chunks (
     PRIMARY KEY (import_id, number)
 );
 
+-- Rows with errors.
 CREATE TABLE rowlock.import_errors (
     import_id  uuid NOT NULL,
     chunk      integer NOT NULL,
     row_number bigint NOT NULL,
-    errors     text NOT NULL,               -- JSON: [column, code, reason, value] of each
+    errors     text NOT NULL,               -- JSON: [column, code, reason, value] of each error
     cells      text NOT NULL,               -- JSON
     PRIMARY KEY (import_id, chunk, row_number)
 );
 CREATE INDEX import_errors_by_row ON rowlock.import_errors (import_id, row_number);
 
--- One table to look at, for people and for the store.
+-- Every import with its totals in one row, for people and for the store.
 CREATE VIEW rowlock.all_imports AS
 SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.company_id, i.project_id, i.user_id, i.options,
-       -- Chunks that are done stay done, so this never goes backwards.
+       -- Chunks that are done stay done, so progress never goes back.
        CASE WHEN i.status = 'SUCCEEDED' THEN 100
             WHEN i.total_chunks IS NULL THEN i.planned
             WHEN i.total_chunks = 0 THEN 99

@@ -1,0 +1,3 @@
+-- version: 1
+-- The functions of this folder are installed together. `migrate` replaces those of an older version, or of the same version
+-- with other text, and never those of a newer one. Once a version is released, the first change of a function raises it.
