@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from rowlock.ids import uuid7
-from rowlock.jobs.locks import Lock, LockContext, LockRule
+from rowlock.jobs.locks import Lock, LockRule
 from rowlock.observe import logs
 from rowlock.storage.records import Receipt
 
@@ -47,9 +47,7 @@ class IdempotencyLock:
         self._lock: Lock | None = None
 
     async def __aenter__(self) -> Lock:
-        engine = self._app.engine
-        stale_seconds = engine.settings.lock_stale_minutes * 60
-        lock_context = LockContext(engine.store, stale_seconds, engine.redact, engine.measures, logs.get())
+        lock_context = self._app.engine.lock_context(logs.get())
         key = self.rule.key(self._payload, self._company_id)
         self._lock = Lock(lock_context, key, self._payload, uuid7())
         return await self._lock.__aenter__()

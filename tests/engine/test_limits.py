@@ -96,7 +96,7 @@ async def test_a_job_under_a_limit_starts_as_soon_as_another_of_its_key_is_done(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # If only polling found them, the 30 jobs would take twice as long as `soon` waits.
-    monkeypatch.setattr("rowlock.jobs.worker.worker._BLOCKED_SECONDS", 2 * SECONDS / 30)
+    monkeypatch.setattr("rowlock.jobs.worker.consumer._BLOCKED_SECONDS", 2 * SECONDS / 30)
     app = await make_app(poll_ms=86_400_000)
     app.limit("one", concurrency=1)
     last = asyncio.Event()

@@ -76,7 +76,7 @@ async def test_a_job_that_died_once_runs_beside_the_others(make_app: MakeApp, st
 async def test_other_queues_go_on_when_it_has_ended(
     make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rowlock.jobs.worker.consumer.ALONE_SECONDS", 3_600)
+    monkeypatch.setattr("rowlock.jobs.worker.quarantine.ALONE_SECONDS", 3_600)
     app = await make_app(poll_ms=50)
     entered, release, after = asyncio.Event(), asyncio.Event(), asyncio.Queue()
 
@@ -112,7 +112,7 @@ async def test_other_queues_go_on_when_it_has_ended(
 async def test_one_that_has_lived_long_enough_does_not_keep_the_others_waiting(
     make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rowlock.jobs.worker.consumer.ALONE_SECONDS", 0.05)
+    monkeypatch.setattr("rowlock.jobs.worker.quarantine.ALONE_SECONDS", 0.05)
     app = await make_app(poll_ms=50)
     entered, release, beside = asyncio.Event(), asyncio.Event(), asyncio.Queue()
 

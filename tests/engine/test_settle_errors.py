@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +15,9 @@ from engine.conftest import MakeApp
 from engine.running import Log, drain, record, soon, working
 from engine.sabotage import POISON, address, refusing_values, troubles
 from engine.watched import WatchedStore
-from rowlock import FakeClock, Job, JobCancelled, Permanent, Retry, Rowlock, Snooze, Status
-from rowlock.jobs.worker.failure_storms import Storms
+from rowlock import Job, JobCancelled, Permanent, Retry, Rowlock, Snooze, Status
 from rowlock.jobs.worker.settler import Settler
 from rowlock.observe import logs
-from rowlock.observe.metrics import Measures
 from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome, Settlement
 from rowlock.storage.reliability import FailureFilter
@@ -121,15 +120,15 @@ async def test_a_refused_value_is_left_out_and_the_outcome_stays(
 
 @pytest.mark.every_store
 async def test_one_refused_settlement_among_thousands_costs_a_few_batches(
-    store: Store, rig: Rig, clock: FakeClock
+    make_app: MakeApp, store: Store, rig: Rig
 ) -> None:
     number, most = 3_000, 1_000
-    watched: Any = WatchedStore(store)
+    app = await make_app(settle_max=most)
     await put_many(store, number)
     claimed = await store.claim("default", ANN, number)
     while len(claimed) < number:
         claimed += await store.claim("default", ANN, number)
-    settler = Settler(watched, ANN, most, logs.get(), Measures(), lambda batch: None, Storms(100))
+    settler = Settler(app.engine, ANN, logs.get(), lambda batch: None)
     for place, job in enumerate(claimed):
         result = f'"{POISON}"' if place == 1_234 else '"fine"'
         settler.add(Settlement(job.id, job.lease, Outcome.SUCCEEDED, result=result, type=job.type, queue="default"))
@@ -137,7 +136,7 @@ async def test_one_refused_settlement_among_thousands_costs_a_few_batches(
         settling = asyncio.create_task(settler.run())
         await soon(settler.flushed())
         settling.cancel()
-    sizes = [len(batch) for _, batch in watched.arguments["settle"]]
+    sizes = [len(batch) for _, batch in app.store.arguments["settle"]]
     assert len(sizes) <= 3 + 2 * 10 + 4, sizes
     assert sizes[-1] == most, "the size of the batches recovers"
     counts = await store.counts()
@@ -145,7 +144,7 @@ async def test_one_refused_settlement_among_thousands_costs_a_few_batches(
 
 
 async def test_the_store_that_goes_on_refusing_a_batch_gets_smaller_ones_and_then_larger_ones_again(
-    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example, a full batch takes longer than the statement timeout."""
     monkeypatch.setattr("rowlock.jobs.worker.settler._RETRY_SECONDS", (0.0,))
@@ -164,7 +163,8 @@ async def test_the_store_that_goes_on_refusing_a_batch_gets_smaller_ones_and_the
     hasty: Any = Hasty(store)
     await put_many(store, 300)
     claimed = await store.claim("default", ANN, 300)
-    settler = Settler(hasty, ANN, 200, logs.get(), Measures(), lambda batch: None, Storms(100))
+    engine = replace((await make_app(settle_max=200)).engine, store=hasty)
+    settler = Settler(engine, ANN, logs.get(), lambda batch: None)
     for job in claimed:
         settler.add(Settlement(job.id, job.lease, Outcome.SUCCEEDED, type=job.type, queue="default"))
     settling = asyncio.create_task(settler.run())

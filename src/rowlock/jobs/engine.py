@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rowlock.jobs.enqueue import Enqueuer
+from rowlock.jobs.locks import LockContext
 from rowlock.jobs.policy import QueueProfile
 from rowlock.jobs.registry import JobType, Registry
 from rowlock.jobs.schedule import Schedule
@@ -51,6 +53,11 @@ class Engine:
         """Return the heartbeat interval: at most a third of the shortest declared visibility timeout."""
         shortest = min([self.settings.visibility_ms, *(declared.visibility_ms for declared in self.registry)])
         return min(self.settings.heartbeat_ms, shortest / 3) / 1000
+
+    def lock_context(self, log: Any, store: Store | None = None) -> LockContext:
+        """Return what idempotency locks need; `store` replaces the engine's."""
+        stale_seconds = self.settings.lock_stale_minutes * 60
+        return LockContext(store or self.store, stale_seconds, self.redact, self.measures, log)
 
     def concurrency(self, queue: str) -> int:
         profile = self.profiles.get(queue)

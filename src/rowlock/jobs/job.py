@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from rowlock.jobs.payload import loads
 from rowlock.jobs.transaction import JobTransaction
-from rowlock.storage.records import Claimed
+from rowlock.storage.records import Claimed, JobId, Progress, WorkerId
 
 if TYPE_CHECKING:
-    from rowlock.jobs.worker.context import Context
+    from rowlock.jobs.engine import Engine
+
+
+class JobContext:
+    """What the jobs of one queue in one process share."""
+
+    def __init__(self, engine: Engine, owner: WorkerId, queue: str, *, leased: bool = True) -> None:
+        self.engine = engine
+        self.store = engine.store
+        self.owner = owner
+        self.queue = queue
+        self.leased = leased  # False in resilient mode: there is no job in the store to settle
+        self.loop = asyncio.get_running_loop()
+        self.result_bytes_max = engine.settings.payload_bytes_max
+        self._reports: dict[JobId, Progress] = {}
+
+    def report(self, claimed: Claimed, percent: int, message: str | None) -> None:
+        """Keep a progress report, in place of an earlier one of the same job, until the worker writes it."""
+        self._reports[claimed.id] = Progress(claimed.id, claimed.lease, percent, message)
+
+    def take_reports(self) -> list[Progress]:
+        """Return the progress reports since the last call."""
+        if not self._reports:
+            return []
+        reports = list(self._reports.values())
+        self._reports.clear()
+        return reports
 
 
 class Job:
     """One attempt at one job."""
 
-    __slots__ = ("_claimed", "_context", "_payload", "_settled", "_stop_reason", "_stopped")
+    __slots__ = ("_claimed", "_context", "_payload", "_result", "_settled", "_stop_reason", "_stopped")
 
-    def __init__(self, claimed: Claimed, context: Context) -> None:
+    _result: str | None
+
+    def __init__(self, claimed: Claimed, context: JobContext) -> None:
         self._claimed = claimed
         self._context = context
         self._payload: dict[str, Any] | None = None
@@ -71,6 +100,15 @@ class Job:
         """Use the payload of a newer enqueue whose receipt named this job."""
         self._claimed = self._claimed._replace(payload=payload)
         self._payload = None
+
+    def _stop(self, reason: BaseException) -> None:
+        """Have `cancelled` return True from now on."""
+        self._stop_reason = reason
+
+    def _complete(self, result: str | None) -> None:
+        """Note that a transaction has settled this job; `result` is JSON text."""
+        self._settled = True
+        self._result = result
 
     @property
     def cancelled(self) -> bool:

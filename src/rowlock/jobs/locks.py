@@ -117,51 +117,53 @@ class Lock:
         return None if self._answer is None else self._answer.decision
 
     async def __aenter__(self) -> Self:
-        g = self._lock_context
+        context = self._lock_context
         try:
-            self._answer = await g.store.take_lock(self.key, self._hash, self._holder, g.stale_seconds)
+            self._answer = await context.store.take_lock(self.key, self._hash, self._holder, context.stale_seconds)
         except StoreError as error:
-            g.measures.add("lock", {"job_key": self.key.job_key, "outcome": "failed_open"})
-            g.log.error("lock.failed_open", lock=self._name, holder=self._holder, reason=str(error))
+            context.measures.add("lock", {"job_key": self.key.job_key, "outcome": "failed_open"})
+            context.log.error("lock.failed_open", lock=self._name, holder=self._holder, reason=str(error))
             return self
-        g.measures.add("lock", {"job_key": self.key.job_key, "outcome": self._answer.decision.value})
+        context.measures.add("lock", {"job_key": self.key.job_key, "outcome": self._answer.decision.value})
         if self._answer.decision is LockDecision.TAKE_OVER:
-            g.log.warning("lock.taken_over", lock=self._name, holder=self._holder, last=self._answer.holder)
+            context.log.warning("lock.taken_over", lock=self._name, holder=self._holder, last=self._answer.holder)
         elif self.skipped:
-            g.log.info("lock.skipped", lock=self._name, holder=self._answer.holder, reason=self.reason)
+            context.log.info("lock.skipped", lock=self._name, holder=self._answer.holder, reason=self.reason)
         if not self.skipped:
             self._renewing = asyncio.create_task(self._renew(self._answer.token))
         return self
 
     async def _renew(self, token: int) -> None:
         """Renew the lock while this process works."""
-        g = self._lock_context
+        context = self._lock_context
         while True:
-            await asyncio.sleep(g.stale_seconds / _RENEWALS)
+            await asyncio.sleep(context.stale_seconds / _RENEWALS)
             try:
-                if not await g.store.renew_lock(self.key, token):
+                if not await context.store.renew_lock(self.key, token):
                     return  # it was taken over: the end of the block logs it
             except StoreError as error:
-                g.log.warning("lock.not_renewed", lock=self._name, holder=self._holder, reason=str(error))
+                context.log.warning("lock.not_renewed", lock=self._name, holder=self._holder, reason=str(error))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._answer is None or not self._answer.decision.go:
             return
-        g = self._lock_context
+        context = self._lock_context
         if self._renewing is not None:
             self._renewing.cancel()
         stopped = stopped_early.get()
         completed = error is None and not (stopped is not None and stopped())
         try:
-            kept = await g.store.end_lock(self.key, self._answer.token, completed=completed)
+            kept = await context.store.end_lock(self.key, self._answer.token, completed=completed)
         except StoreError as failed:
-            g.log.error("lock.not_ended", lock=self._name, holder=self._holder, reason=str(failed))
+            context.log.error("lock.not_ended", lock=self._name, holder=self._holder, reason=str(failed))
             return
         if not kept:
-            g.measures.add("lock", {"job_key": self.key.job_key, "outcome": "lost"})
-            g.log.warning("lock.lost", lock=self._name, holder=self._holder, reason="it was stale and was taken over")
+            context.measures.add("lock", {"job_key": self.key.job_key, "outcome": "lost"})
+            context.log.warning(
+                "lock.lost", lock=self._name, holder=self._holder, reason="it was stale and was taken over"
+            )
 
     @property
     def _name(self) -> str:

@@ -15,12 +15,11 @@ from typing import Any, cast
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.jobs.classify import describe
 from rowlock.jobs.engine import Engine
-from rowlock.jobs.job import Job
-from rowlock.jobs.locks import Lock, LockContext
+from rowlock.jobs.job import Job, JobContext
+from rowlock.jobs.locks import Lock
 from rowlock.jobs.outcome import after_error
 from rowlock.jobs.payload import encode_result
 from rowlock.jobs.registry import JobType
-from rowlock.jobs.worker.context import Context
 from rowlock.storage.contract import Store
 from rowlock.storage.records import Claimed, NewJob, Outcome, Receipt
 from rowlock.storage.reliability import FailureRecord
@@ -52,24 +51,18 @@ async def run_now(engine: Engine, new: NewJob, log: Any) -> Ran:
 
 async def _run(engine: Engine, declared: JobType, claimed: Claimed, queue: str, log: Any) -> str | None:
     """Call the handler within the idempotency lock of its type, and return its result as JSON text."""
-    limit = engine.settings.payload_bytes_max
-    context = Context(
-        engine.store, _OWNER, queue, engine.enqueuer, asyncio.get_running_loop(), result_bytes_max=limit, leased=False
-    )
-    job = Job(claimed, context)
+    job = Job(claimed, JobContext(engine, _OWNER, queue, leased=False))
     given = {} if declared.arguments is None or declared.batch is not None else declared.arguments(claimed.payload)
     if declared.lock is None:
         result = await _call(declared, job, given)
     else:
-        stale_seconds = engine.settings.lock_stale_minutes * 60
-        store = cast(Store, _Impatient(engine.store))
-        lock_context = LockContext(store, stale_seconds, engine.redact, engine.measures, log)
+        lock_context = engine.lock_context(log, cast(Store, _Impatient(engine.store)))
         async with Lock(lock_context, declared.lock.key(job.payload, job.company_id), job.payload, job.id) as lock:
             skipped = {"skipped": True, "reason": lock.reason}
             result = skipped if lock.skipped else await _call(declared, job, given)
     if job._settled:
-        return context.result
-    return None if result is None else encode_result(result, claimed.type, limit)
+        return job._result
+    return None if result is None else encode_result(result, claimed.type, engine.settings.payload_bytes_max)
 
 
 async def _call(declared: JobType, job: Job, given: dict[str, Any]) -> Any:

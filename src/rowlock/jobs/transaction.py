@@ -16,15 +16,14 @@ from rowlock.storage.imports import ImportId, ImportStep
 from rowlock.storage.records import Attempt, Outcome, Receipt, Settlement
 
 if TYPE_CHECKING:
-    from rowlock.jobs.job import Job
-    from rowlock.jobs.worker.context import Context
+    from rowlock.jobs.job import Job, JobContext
 
 
 class JobTransaction:
     """A transaction whose writes happen exactly once: they commit with the job's success, or not at all."""
 
     def __init__(
-        self, job: Job, context: Context, importing: tuple[ImportId, int] | None = None, *, ends: bool = True
+        self, job: Job, context: JobContext, importing: tuple[ImportId, int] | None = None, *, ends: bool = True
     ) -> None:
         self.result: Any = None
         self._importing = importing  # import id and chunk index, if the job is a step of an import
@@ -55,7 +54,7 @@ class JobTransaction:
 
     async def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
         """Enqueue a job that exists if and only if this transaction commits."""
-        job = self._context.enqueuer.prepare(type_name, {} if payload is None else payload, **options)
+        job = self._context.engine.enqueuer.prepare(type_name, {} if payload is None else payload, **options)
         return (await self._open.enqueue([job]))[0]
 
     @property
@@ -87,21 +86,21 @@ class JobTransaction:
         assert self._inner is not None
         if error is None and self._ends:
             try:
-                await self._settle()
+                result = await self._settle()
             except BaseException as refused:
                 await self._inner.__aexit__(type(refused), refused, refused.__traceback__)
                 raise
         await self._inner.__aexit__(kind, error, trace)
         if error is None and self._ends:
-            self._job._settled = True
+            self._job._complete(result)
 
-    async def _settle(self) -> None:
+    async def _settle(self) -> str | None:
+        """Settle the job in this transaction; returns its result as JSON text."""
         claimed = self._job._claimed
         given, limit = self.result, self._context.result_bytes_max
         result = None if given is None else encode_result(given, claimed.type, limit)
         if not self._context.leased:
-            self._context.result = result
-            return
+            return result
         seconds = time.monotonic() - self._began
         settlement = Settlement(
             claimed.id,
@@ -114,6 +113,7 @@ class JobTransaction:
         )
         if not await self._open.settle(self._context.owner, settlement):
             raise LeaseLost(f"job {claimed.id}: another attempt owns it now; nothing of this transaction was kept")
+        return result
 
     def __enter__(self) -> BlockingTransaction:
         loop = self._context.loop

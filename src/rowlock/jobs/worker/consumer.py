@@ -6,318 +6,99 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock.errors import JobCancelled, LeaseLost, StoreError
-from rowlock.jobs.locks import LockContext
-from rowlock.jobs.outcome import ShuttingDown, deadline_error, on_trial
+from rowlock.errors import StoreError
+from rowlock.jobs.engine import Engine
+from rowlock.jobs.job import JobContext
+from rowlock.jobs.outcome import ShuttingDown
 from rowlock.jobs.registry import JobType
-from rowlock.jobs.worker.context import Context
+from rowlock.jobs.worker.claimed_jobs import ClaimedJobs
+from rowlock.jobs.worker.context import WorkerContext
 from rowlock.jobs.worker.prefetch import Prefetch
-from rowlock.jobs.worker.quarantine import AGAIN_SECONDS, ALONE_SECONDS, QuarantineCandidates
+from rowlock.jobs.worker.quarantine import AGAIN_SECONDS
 from rowlock.jobs.worker.runner import Runner
-from rowlock.jobs.worker.settler import Settler
-from rowlock.jobs.worker.started_jobs import Slots
-from rowlock.observe.metrics import Measures
-from rowlock.observe.redaction import Redactor
-from rowlock.settings import Settings
-from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
+from rowlock.storage.records import Claimed, Held, JobId, Outcome, Progress, Settlement
 
-_ASIDE_SECONDS = 1.0  # without a start, after which quarantine candidates that wait for other jobs are released
+_ASIDE_SECONDS = 1.0  # without a start, after which a quarantine candidate that waits for other jobs is released
+_BLOCKED_SECONDS = 0.25  # before jobs that a limit held back are tried again
 _DRAIN_SECONDS = 0.005  # between claims, while the last jobs run
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _UNKNOWN_SECONDS_MAX = 60.0  # delay of a released job of an unknown type; starts at 1 s, doubles each time
 _UNKNOWN_LOG_SECONDS = 60.0  # between log lines about one unknown type
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ConsumerSize:
+    """How much a consumer does at once, and how often it polls."""
+
+    queue: str
     concurrency: int
     buffer_max: int
     poll_seconds: float
 
 
+def size_of(engine: Engine, queue: str, concurrency: int | None) -> ConsumerSize:
+    """Return the size of a queue's consumer: its profile's values, else those of the settings."""
+    profile, settings = engine.profiles.get(queue), engine.settings
+    buffer_max = profile.buffer_max if profile and profile.buffer_max is not None else settings.buffer_max
+    poll_seconds = profile.poll_seconds if profile and profile.poll_seconds else settings.poll_ms / 1000
+    return ConsumerSize(queue, concurrency or engine.concurrency(queue), buffer_max, poll_seconds)
+
+
+class StartLog:
+    """Logs the started jobs of a consumer, many in one line."""
+
+    def __init__(self, log: Any, queue: str) -> None:
+        self._log = log
+        self._queue = queue
+        self._started: list[Claimed] = []
+        self.add = self._started.append  # called for every job
+
+    def write(self) -> None:
+        """Log the jobs that have started since the last such line."""
+        if self._started:
+            types = Counter([job.type for job in self._started])
+            jobs = [job.id for job in self._started]
+            self._started.clear()
+            self._log.info("job.started", queue=self._queue, count=len(jobs), types=types, jobs=jobs)
+
+
 class Consumer:
-    """Claims, buffers and runs the jobs of one queue."""
+    """Claims the jobs of one queue, and has its runners run them."""
 
-    def __init__(
-        self,
-        context: Context,
-        size: ConsumerSize,
-        *,
-        types: Mapping[str, JobType],
-        settings: Settings,
-        settler: Settler,
-        slots: Slots,
-        first_slot: int,
-        threads: Executor,
-        redact: Redactor,
-        log: Any,
-        lock_context: LockContext,
-        measures: Measures,
-        candidates: QuarantineCandidates,
-        on_rest: Callable[[], None],
-    ) -> None:
-        self.context = context
+    def __init__(self, worker: WorkerContext, size: ConsumerSize, first_slot: int) -> None:
         self.size = size
-        self.types = types
-        self.settings = settings
-        self.settler = settler
-        self.slots = slots
-        self.threads = threads
-        self.redact = redact
-        self.log = log
-        self.lock_context = lock_context
-        self._measures = measures
-        self.closed = False  # no more jobs are claimed
-        self.abandoned = False  # late jobs were released: their runners may be cancelled
-        self.resting = False
-        self.started: list[Claimed] = []  # since the last log line about them
-        self._buffer: deque[Claimed] = deque()
-        self._aside: deque[Claimed] = deque()  # quarantine candidates; the running one stays first
-        self.candidates = candidates
-        self._received_at = 0.0  # when the last claim was answered
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._wake = asyncio.Event()
-        self._hungry = asyncio.Event()
-        self._closing = asyncio.Event()
-        self.took_at = time.monotonic()  # when the last job started or the last claim arrived
+        self.context = JobContext(worker.engine, worker.owner, size.queue)
         self.prefetch = Prefetch(size.concurrency, size.buffer_max)
-        self.claiming_since = math.inf
-        self.fruitless = False  # the last claim found nothing
-        self.plenty = False  # the last claim was filled: there may be more
-        self.progressed = False  # a claim found jobs since this was reset
-        self.woken_by_poll = False  # since the last claim that found jobs
-        self.on_rest = on_rest
-        self._in_batches = any(declared.batch is not None for declared in types.values())
-        width = slots_per_runner(types)
+        self.jobs = ClaimedJobs(worker, self.prefetch)
+        self.starts = StartLog(worker.log, size.queue)
+        width = slots_per_runner(worker.types)
+        self.runners = [Runner(worker, self, first_slot + index * width) for index in range(size.concurrency)]
+        self._worker = worker
+        self._store = worker.engine.store
+        self._settler = worker.settler
+        self._quarantine = worker.quarantine
+        self._log = worker.log
+        self._measures = worker.engine.measures
+        self._received_at = 0.0  # when the last claim was answered
+        self._wake = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._fruitless = False  # the last claim found nothing
+        self._woken_by_poll = False  # since the last claim that found jobs
         self._unknown_logged: dict[str, float] = {}  # by type: time of the last log line
-        self.runners = [Runner(self, first_slot + index * width) for index in range(size.concurrency)]
+        self.claiming_since = math.inf
+        self.resting = False
 
-    # -- runners' side -----------------------------------------------------------------------------
-
-    def take(self) -> Claimed | None:
-        """Return the next job, or None."""
-        if self.candidates.waiting:
-            return self._take_alone()
-        if not self._buffer or (self._in_batches and self._short_of_a_batch()):
-            return None
-        claimed = self._buffer.popleft()
-        if claimed[4] and on_trial(claimed[4], self.settings.deaths_max):
-            self._aside.append(claimed)
-            self.candidates.waiting += 1
-            return self._take_alone()
-        if len(self._buffer) <= self.prefetch.refill_at and not self._hungry.is_set():
-            self._hungry.set()
-        return claimed
-
-    def _short_of_a_batch(self) -> bool:
-        """Return whether the buffer holds less than one batch of its first type, and the store may have more."""
-        first = self.types.get(self._buffer[0].type)
-        if not self.plenty or first is None or first.batch is None or len(self._buffer) >= first.batch:
-            return False
-        self.prefetch.unit = first.batch
-        return all(job.type == first.name and not job.deaths for job in self._buffer)
-
-    def _take_alone(self) -> Claimed | None:
-        """Return a quarantine candidate if nothing else runs; until it has ended, nothing else starts."""
-        candidates = self.candidates
-        if candidates.alone or not self._aside or candidates.busy():
-            return None
-        candidates.alone = True
-        return self._aside[0]
-
-    def candidate_ended(self) -> None:
-        """Let other jobs start again."""
-        if self.candidates.alone:
-            self.candidates.alone = False
-            self._aside.popleft()
-            self.candidates.waiting -= 1
-        self.candidates.on_end()
-
-    def nudge(self) -> None:
-        """Wake the claim loop and the runners that waited for a quarantine candidate."""
-        self._hungry.set()
-        self._wake_runners(len(self._buffer) + len(self._aside))
-
-    def _wake_runners(self, most: int) -> None:
-        for _ in range(min(len(self._waiters), most)):
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def take_more(self, type_name: str, most: int) -> list[Claimed]:
-        """Return up to `most` further jobs of this type, in order, up to the first of another type or with deaths."""
-        more: list[Claimed] = []
-        while len(more) < most and self._buffer and self._buffer[0][6] == type_name and not self._buffer[0][4]:
-            more.append(self._buffer.popleft())
-        if more:
-            self._hungry.set()
-        return more
-
-    async def wait_for_work(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        self._hungry.set()
-        await waiter
+    # -- the runners' side -------------------------------------------------------------------------
 
     def finished(self, settlement: Settlement) -> None:
         """Settle a job whose handler returned."""
         self.prefetch.ended(settlement[3] or 0.0)
-        self.settler.add(settlement)
-
-    def completed_by_itself(self, type_name: str, job_id: JobId) -> None:
-        """Log a job that its handler completed in a job.transaction()."""
-        self.log.info("job.succeeded", count=1, types={type_name: 1}, jobs=[job_id])
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._buffer) or bool(self._aside) or self.running
-
-    @property
-    def running(self) -> bool:
-        return any(runner.current for runner in self.runners)
-
-    # -- the store's side --------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        """Claim again, since there may be work."""
-        self._wake.set()
-
-    def settled(self) -> None:
-        """Check for room again, since a batch was settled."""
-        self._hungry.set()
-
-    async def feed(self, *, drain: bool = False) -> None:
-        """Claim while there is room and work, rest otherwise, until closed; with `drain`, until nothing is ready."""
-        failures = 0
-        while not self.closed:
-            want = self._room()
-            if want <= 0:
-                self._hungry.clear()
-                if self._room() <= 0:
-                    await self._hungry.wait()
-                continue
-            self._wake.clear()
-            self.claiming_since = time.monotonic()
-            try:
-                claimed = await self.context.store.claim(self.context.queue, self.context.owner, want)
-            except StoreError as error:
-                delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
-                failures += 1
-                self.log.warning("claim.delayed", queue=self.context.queue, reason=str(error), retry_in_seconds=delay)
-                self.claiming_since = math.inf
-                self.plenty = False
-                self._wake_runners(len(self._buffer))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(delay):
-                        await self._closing.wait()
-                continue
-            took_seconds = time.monotonic() - self.claiming_since
-            self._measures.observe("claim_seconds", {}, [took_seconds])
-            self.claiming_since = math.inf
-            failures = 0
-            self.fruitless = not claimed
-            self.plenty = len(claimed) == want
-            if claimed:
-                self.progressed = True
-                self.woken_by_poll = False
-                self._receive(claimed)
-            self._wake_runners(len(self._buffer))
-            if self.plenty:
-                self.prefetch.filled(want, took_seconds)
-            elif drain and not claimed and not self.busy:
-                if self.settler.idle:
-                    return
-                await self.settler.flushed()
-            else:
-                await self._rest(drain)
-
-    def _room(self) -> int:
-        """Return how many jobs to claim; 0 while a quarantine candidate waits or runs."""
-        if self.candidates.waiting:
-            return 0
-        free = min(len(self._waiters), self.size.concurrency)
-        return self.prefetch.room(free, len(self._buffer), self.settler.unsettled)
-
-    def _receive(self, claimed: list[Claimed]) -> None:
-        # Log after the runners have been woken, or a lone job would wait for its log line.
-        asyncio.get_running_loop().call_soon(self._tell_claimed, claimed)
-        if self.closed:
-            self.release(claimed, "the worker is stopping")
-            return
-        self._buffer.extend(claimed)
-        self.took_at = self._received_at = now = time.monotonic()
-        self.prefetch.received(len(claimed), sum([len(job[7]) for job in claimed]), now)
-
-    def _tell_claimed(self, claimed: list[Claimed]) -> None:
-        types = Counter([job.type for job in claimed])
-        self.log.info(
-            "job.claimed", queue=self.context.queue, count=len(claimed), types=types, jobs=[c.id for c in claimed]
-        )
-
-    async def _rest(self, drain: bool) -> None:
-        """Wait for a hint, a due job or the poll interval: the worker's poller sets the event."""
-        if drain:
-            # Other workers may hold the last jobs, or settle one that is available again at once.
-            await asyncio.sleep(_DRAIN_SECONDS if self.busy else 0)
-            return
-        self.resting = True
-        self.on_rest()
-        try:
-            await self._wake.wait()
-        finally:
-            self.resting = False
-
-    # -- the watchdog's side -----------------------------------------------------------------------
-
-    def watch(self) -> None:
-        """Stop handlers past their deadline; release jobs that wait behind slow ones."""
-        now = time.monotonic()
-        for runner in self.runners:
-            if runner.deadline is not None and now > runner.deadline and runner.current:
-                declared = self.types[runner.current[0].type]
-                runner.stop(deadline_error(declared.deadline_seconds or 0))
-        if self.candidates.alone and self._aside and now - self.took_at > ALONE_SECONDS:
-            self.candidate_ended()
-        self._release(
-            self.prefetch.surplus(now, len(self._buffer)), "claimed ahead, and would not have started within a second"
-        )
-        if self._aside and not self.candidates.alone and now - self.took_at > _ASIDE_SECONDS:
-            self._release_candidates()
-
-    def tell_started(self) -> None:
-        """Log the jobs that have started since the last such line."""
-        if self.started:
-            started, self.started = self.started, []
-            types = Counter([job.type for job in started])
-            jobs = [job.id for job in started]
-            self.log.info("job.started", queue=self.context.queue, count=len(started), types=types, jobs=jobs)
-
-    def _release(self, jobs: int, reason: str) -> None:
-        """Release the last `jobs` jobs of the buffer."""
-        released = [self._buffer.pop() for _ in range(jobs)]
-        self.release(released[::-1], reason)
-
-    def _release_candidates(self) -> None:
-        kept = 1 if self._aside and self.candidates.alone else 0
-        candidates = list(self._aside)[kept:]
-        for candidate in candidates:
-            self._remove(candidate)
-        self.release(candidates, "it must run alone, and this process is busy", AGAIN_SECONDS)
-        if candidates:
-            self.candidates.on_end()
-
-    def release(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
-        """Release jobs that have not started: neither their attempt nor a start of their limit key counts."""
-        if jobs:
-            self.log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
-        for job in jobs:
-            self.settler.add(self._unstarted(job, Outcome.RELEASE, delay_seconds=delay_seconds))
+        self._settler.add(settlement)
 
     def release_unknown(self, job: Claimed) -> None:
         """Release a job that this worker has no handler for: during a deployment another worker may have one."""
@@ -325,79 +106,233 @@ class Consumer:
         now = time.monotonic()
         if now - self._unknown_logged.get(job.type, -math.inf) >= _UNKNOWN_LOG_SECONDS:
             self._unknown_logged[job.type] = now
-            self.log.warning("job.type_unknown", queue=self.context.queue, type=job.type, job=job.id, reason=reason)
+            self._log.warning("job.type_unknown", queue=self.size.queue, type=job.type, job=job.id, reason=reason)
         self.prefetch.ended(0.0)  # lets claims grow, so that many such jobs do not delay known types
         delay_seconds = min(2.0 ** min(job.releases, 10), _UNKNOWN_SECONDS_MAX)
-        self.settler.add(self._unstarted(job, Outcome.RELEASE, delay_seconds=delay_seconds, error=reason))
+        self._settler.add(self._unstarted(job, Outcome.RELEASE, delay_seconds=delay_seconds, error=reason))
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more jobs are claimed."""
+        return self._closing.is_set()
+
+    @property
+    def running(self) -> bool:
+        """Whether a job runs now."""
+        return any(runner.current for runner in self.runners)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self.jobs) or self.jobs.has_candidate or self.running
+
+    # -- the store's side --------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Claim again, since there may be work."""
+        self._wake.set()
+
+    def on_ready_job(self) -> None:
+        """Claim again, since a poll has found a ready job; later if a limit held it back when it was last tried."""
+        if self._fruitless and self._woken_by_poll:
+            asyncio.get_running_loop().call_later(_BLOCKED_SECONDS, self.wake)
+        else:
+            self._woken_by_poll = True
+            self.wake()
+
+    def on_settled(self) -> None:
+        """Check for room again, since a batch was settled; jobs that a limit held back may start now."""
+        self.starts.write()
+        self.jobs.wanted.set()
+        if self._fruitless:
+            self.wake()
+
+    def nudge(self) -> None:
+        """Wake the claim loop and the runners that waited for a quarantine candidate."""
+        self.jobs.wanted.set()
+        self.jobs.wake_runners()
+
+    async def feed(self, *, drain: bool = False) -> bool:
+        """Claim while there is room and work, rest otherwise, until closed; with `drain`, until nothing is ready.
+
+        Returns whether it found any jobs.
+        """
+        failures, found = 0, False
+        while not self.closed:
+            want = self._room()
+            if want <= 0:
+                self.jobs.wanted.clear()
+                if self._room() <= 0:
+                    await self.jobs.wanted.wait()
+                continue
+            self._wake.clear()
+            self.claiming_since = time.monotonic()
+            try:
+                claimed = await self._store.claim(self.size.queue, self._worker.owner, want)
+            except StoreError as error:
+                self.claiming_since = math.inf
+                await self._claim_failed(error, failures)
+                failures += 1
+                continue
+            took_seconds = time.monotonic() - self.claiming_since
+            self._measures.observe("claim_seconds", {}, [took_seconds])
+            self.claiming_since = math.inf
+            failures = 0
+            filled = len(claimed) == want
+            self._fruitless = not claimed
+            self.jobs.expect_more(filled)
+            if claimed:
+                found = True
+                self._woken_by_poll = False
+                self._receive(claimed)
+            self.jobs.wake_runners()
+            if filled:
+                self.prefetch.filled(want, took_seconds)
+            elif drain and not claimed and not self._busy:
+                if self._settler.idle:
+                    break
+                await self._settler.flushed()
+            else:
+                await self._rest(drain)
+        return found
+
+    async def _claim_failed(self, error: StoreError, failures: int) -> None:
+        """Wait after a store error, until the next try or until closed."""
+        delay = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+        self._log.warning("claim.delayed", queue=self.size.queue, reason=str(error), retry_in_seconds=delay)
+        self.jobs.expect_more(False)
+        self.jobs.wake_runners()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._closing.wait()
+
+    def _room(self) -> int:
+        """Return how many jobs to claim; 0 while a quarantine candidate waits or runs."""
+        if self._quarantine.pending:
+            return 0
+        free = min(self.jobs.free_runners, self.size.concurrency)
+        return self.prefetch.room(free, len(self.jobs), self._settler.unsettled)
+
+    def _receive(self, claimed: list[Claimed]) -> None:
+        # Log after the runners have been woken, or a lone job would wait for its log line.
+        asyncio.get_running_loop().call_soon(self._log_claimed, claimed)
+        if self.closed:
+            self._release(claimed, "the worker is stopping")
+            return
+        self.jobs.add(claimed)
+        self._received_at = now = time.monotonic()
+        self.prefetch.received(len(claimed), sum([len(job[7]) for job in claimed]), now)
+
+    def _log_claimed(self, claimed: list[Claimed]) -> None:
+        types = Counter([job.type for job in claimed])
+        jobs = [job.id for job in claimed]
+        self._log.info("job.claimed", queue=self.size.queue, count=len(claimed), types=types, jobs=jobs)
+
+    async def _rest(self, drain: bool) -> None:
+        """Wait for a hint, a due job or the poll interval: the worker's poller sets the event."""
+        if drain:
+            # Other workers may hold the last jobs, or settle one that is available again at once.
+            await asyncio.sleep(_DRAIN_SECONDS if self._busy else 0)
+            return
+        self.resting = True
+        self._worker.on_rest()
+        try:
+            await self._wake.wait()
+        finally:
+            self.resting = False
+
+    # -- the watchdog's side -----------------------------------------------------------------------
+
+    def watch(self, now: float) -> None:
+        """Stop handlers past their deadline; release jobs that wait behind slow ones."""
+        for runner in self.runners:
+            runner.check_deadline(now)
+        surplus = self.prefetch.surplus(now, len(self.jobs))
+        self._release(self.jobs.remove_last(surplus), "claimed ahead, and would not have started within a second")
+        if self.jobs.has_candidate and now - self._active_at() > _ASIDE_SECONDS:
+            self._release_candidate()
+        self.starts.write()
+
+    def _active_at(self) -> float:
+        """Return when the last job started or the last claim arrived."""
+        return max(self._received_at, *(runner.began for runner in self.runners))
+
+    def take_reports(self) -> list[Progress]:
+        """Return the progress reports of its jobs since the last call."""
+        return self.context.take_reports()
+
+    def _release_candidate(self) -> None:
+        self._release(
+            self.jobs.remove_candidate(), "it must run alone, and this process is busy", delay_seconds=AGAIN_SECONDS
+        )
+
+    def _release(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
+        """Release jobs that have not started: neither their attempt nor a start of their limit key counts."""
+        if jobs:
+            self._log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
+        for job in jobs:
+            self._settler.add(self._unstarted(job, Outcome.RELEASE, delay_seconds=delay_seconds))
 
     def _unstarted(self, job: Claimed, outcome: Outcome, **details: Any) -> Settlement:
-        return Settlement(job.id, job.lease, outcome, None, type=job.type, queue=self.context.queue, **details)
+        return Settlement(job.id, job.lease, outcome, None, type=job.type, queue=self.size.queue, **details)
 
-    def note_held(self, held: dict[JobId, Held], asked_at: float) -> None:
+    # -- leases and cancellation -------------------------------------------------------------------
+
+    def note_held(self, held: Mapping[JobId, Held], asked_at: float) -> None:
         """Compare with the leases in the store: stop or drop jobs that were cancelled or have lost their lease."""
-        for waiting in self._waiting():
+        for waiting in self.jobs.waiting():
             lease = held.get(waiting.id)
             if lease is not None and lease.lease == waiting.lease:
                 if lease.cancel_requested:
                     self._drop(waiting, "cancelled before it started")
             elif self._received_at < asked_at:
-                self._remove(waiting)
-                self.log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
+                self.jobs.remove(waiting)
+                self._log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
         for runner in self.runners:
-            for job in runner.current:
-                lease = held.get(job.id)
-                if lease is not None and lease.lease == job.lease:
-                    if lease.cancel_requested:
-                        runner.stop(JobCancelled("cancelled while it ran"), job)
-                elif runner.began < asked_at and not job._settled:
-                    runner.stop(LeaseLost("the lease of this job was lost"), job)
-
-    def _waiting(self) -> list[Claimed]:
-        """Return the claimed jobs that have not started."""
-        started = 1 if self._aside and self.candidates.alone else 0
-        return [*list(self._aside)[started:], *self._buffer]
-
-    def _remove(self, waiting: Claimed) -> None:
-        if waiting in self._aside:
-            self._aside.remove(waiting)
-            self.candidates.waiting -= 1
-        else:
-            self._buffer.remove(waiting)
-
-    def _drop(self, waiting: Claimed, reason: str) -> None:
-        self._remove(waiting)
-        self.settler.add(self._unstarted(waiting, Outcome.CANCELLED, error=reason))
+            runner.note_held(held, asked_at)
 
     def attempts(self) -> set[tuple[JobId, int]]:
         """Return the jobs that wait or run here, with their leases."""
-        waiting = {(job.id, job.lease) for job in self._waiting()}
+        waiting = {(job.id, job.lease) for job in self.jobs.waiting()}
         return waiting | {(job.id, job.lease) for runner in self.runners for job in runner.current}
 
     def cancel(self, job_id: JobId) -> None:
         """Stop this job, or drop it if it has not started."""
-        for waiting in [job for job in self._waiting() if job.id == job_id]:
+        for waiting in [job for job in self.jobs.waiting() if job.id == job_id]:
             self._drop(waiting, "cancelled before it started")
         for runner in self.runners:
-            for job in runner.current:
-                if job.id == job_id:
-                    runner.stop(JobCancelled("cancelled while it ran"), job)
+            runner.cancel(job_id)
+
+    def _drop(self, waiting: Claimed, reason: str) -> None:
+        self.jobs.remove(waiting)
+        self._settler.add(self._unstarted(waiting, Outcome.CANCELLED, error=reason))
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Claim no more, and release the jobs that have not started."""
-        self.closed = True
         self._closing.set()
-        self._release(len(self._buffer), "the worker is stopping")
-        self._release_candidates()
-        self._hungry.set()
+        self._release(self.jobs.remove_last(len(self.jobs)), "the worker is stopping")
+        self._release_candidate()
+        self.jobs.wanted.set()
         self._wake.set()
-        self._wake_runners(len(self._waiters))
+        self.jobs.wake_all_runners()
 
     def interrupt(self) -> None:
         """Stop the handlers that still run; their attempts do not count."""
         for runner in self.runners:
             runner.stop(ShuttingDown("the worker is shutting down"))
+
+    def abandon(self) -> None:
+        """Release the jobs of handlers that do not stop when interrupted; rate limits count their start."""
+        for runner in self.runners:
+            jobs, seconds = runner.abandon(), time.monotonic() - runner.began
+            if jobs:
+                reason = "its handler did not stop when the worker did"
+                self._log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
+            for job in jobs:
+                self._settler.add(
+                    Settlement(job.id, job.lease, Outcome.RELEASE, seconds, type=job.type, queue=self.size.queue)
+                )
 
 
 def slots_per_runner(types: Mapping[str, JobType]) -> int:

@@ -1,29 +1,42 @@
-"""The context that the jobs of one queue in one worker process share."""
+"""What the consumers of a worker process share."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
 
-from rowlock.storage.contract import Store
-from rowlock.storage.records import Claimed, JobId, Progress, WorkerId
+from rowlock.jobs.engine import Engine
+from rowlock.storage.records import WorkerId
 
 if TYPE_CHECKING:
-    from rowlock.jobs.enqueue import Enqueuer
+    from rowlock.jobs.worker.quarantine import Quarantine
+    from rowlock.jobs.worker.settler import Settler
+    from rowlock.jobs.worker.started_jobs import Slots
 
 
-@dataclass(slots=True)
-class Context:
-    store: Store
-    owner: WorkerId
-    queue: str
-    enqueuer: Enqueuer
-    loop: asyncio.AbstractEventLoop
-    result_bytes_max: int = 1_048_576
-    leased: bool = True  # False in resilient mode: there is no job in the store to settle
-    result: str | None = None  # in resilient mode: of a job that was completed in a transaction
-    reports: dict[JobId, Progress] = field(default_factory=dict)  # latest report of each job, not yet written
+class WorkerContext:
+    """The parts of one worker process that its consumers and runners use."""
 
-    def report(self, claimed: Claimed, percent: int, message: str | None) -> None:
-        self.reports[claimed.id] = Progress(claimed.id, claimed.lease, percent, message)
+    def __init__(
+        self,
+        engine: Engine,
+        owner: WorkerId,
+        log: Any,
+        *,
+        settler: Settler,
+        slots: Slots,
+        threads: Executor,
+        quarantine: Quarantine,
+        on_rest: Callable[[], None],
+    ) -> None:
+        self.engine = engine
+        self.owner = owner
+        self.log = log
+        self.settler = settler
+        self.slots = slots
+        self.threads = threads
+        self.quarantine = quarantine
+        self.on_rest = on_rest  # called when a consumer has nothing to do
+        self.types = engine.types
+        self.lock_context = engine.lock_context(log)

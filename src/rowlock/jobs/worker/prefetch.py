@@ -39,6 +39,10 @@ class Prefetch:
         self._weight = max(0.05, self._weight / (1 + self._weight))
         self._mean_seconds += self._weight * (seconds - self._mean_seconds)
 
+    def set_unit(self, jobs: int) -> None:
+        """Set how many jobs a handler call takes."""
+        self.unit = jobs
+
     def received(self, jobs: int, payload_bytes: int, now: float) -> None:
         """Record the jobs that a claim returned."""
         self._mean_bytes = max(1.0, payload_bytes / jobs)

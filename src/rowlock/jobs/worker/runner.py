@@ -8,20 +8,21 @@ import ctypes
 import inspect
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rowlock.errors import RateLimited, StoreError
+from rowlock.errors import JobCancelled, LeaseLost, RateLimited, StoreError
 from rowlock.jobs.job import Job
 from rowlock.jobs.locks import Lock, stopped_early
-from rowlock.jobs.outcome import ShuttingDown, after_error
+from rowlock.jobs.outcome import ShuttingDown, after_error, deadline_error
 from rowlock.jobs.payload import encode_result
 from rowlock.jobs.registry import JobType
+from rowlock.jobs.worker.context import WorkerContext
 from rowlock.jobs.worker.isolate import isolated
 from rowlock.observe import logs, trace
-from rowlock.storage.records import Claimed, Outcome, Settlement
+from rowlock.storage.records import Claimed, Held, JobId, Outcome, Settlement
 
 if TYPE_CHECKING:
     from rowlock.jobs.worker.consumer import Consumer
@@ -32,48 +33,78 @@ _YIELD_EVERY = 64  # jobs that never wait must not keep the loop from settling a
 class Runner:
     """Takes jobs from its consumer, runs them one call at a time, and passes on their settlements."""
 
-    def __init__(self, consumer: Consumer, base: int) -> None:
+    def __init__(self, worker: WorkerContext, consumer: Consumer, first_slot: int) -> None:
+        self._worker = worker
         self._consumer = consumer
-        self._base = base  # its first slot; a batch uses one per job
-        self.task: asyncio.Task[None] | None = None
+        self._context = consumer.context
+        self._first_slot = first_slot  # a batch uses one per job
+        self._task: asyncio.Task[None] | None = None
         self.current: list[Job] = []
         self.began = 0.0
-        self.deadline: float | None = None
+        self._deadline: float | None = None
         self._stop_reason: BaseException | None = None
         self._stop_target: Job | None = None
+        self._abandoned = False  # its jobs were released
         self._thread: int | None = None
         self._hand_over = threading.Lock()  # an exception must not hit a thread that has left its handler
         self._in_handler = False
 
-    async def run(self) -> None:
-        """Work until the consumer is closed and empty."""
-        consumer, turns = self._consumer, 0
+    def start(self) -> asyncio.Task[None]:
+        """Start to work; the task ends when the consumer is closed and empty."""
+        self._task = asyncio.create_task(self._run())
+        return self._task
+
+    async def _run(self) -> None:
+        consumer, jobs, quarantine = self._consumer, self._consumer.jobs, self._worker.quarantine
+        prefetch, types, turns = consumer.prefetch, self._worker.types, 0
         stopped_early.set(self._stopped_early)  # once, for all handlers in this task or its children
         while True:
-            claimed = consumer.take()
+            claimed = jobs.take()
             if claimed is None:
                 if consumer.closed:
                     return
-                await consumer.wait_for_work()
+                await jobs.wait()
                 continue
-            declared = consumer.types.get(claimed.type)
+            declared = types.get(claimed.type)
             if declared is None:
                 consumer.release_unknown(claimed)
             elif declared.batch is not None:
-                more = [] if claimed.deaths else consumer.take_more(declared.name, declared.batch - 1)
-                consumer.prefetch.unit = declared.batch
+                more = [] if claimed.deaths else jobs.take_more(declared.name, declared.batch - 1)
+                prefetch.set_unit(declared.batch)
                 await self._run_batch(declared, [claimed, *more])
             else:
-                consumer.prefetch.unit = 1
+                if prefetch.unit != 1:
+                    prefetch.set_unit(1)
                 await self._run_one(declared, claimed)
-            if consumer.candidates.waiting:
-                consumer.candidate_ended()
+            if quarantine.pending:
+                quarantine.job_ended(claimed)
             turns += 1
             if turns % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
-    def _stopped_early(self) -> bool:
-        return any(job._stopped and not job._settled for job in self.current)
+    # -- stopping ----------------------------------------------------------------------------------
+
+    def check_deadline(self, now: float) -> None:
+        """Stop the running call if it is past its deadline."""
+        if self._deadline is not None and now > self._deadline and self.current:
+            declared = self._worker.types[self.current[0].type]
+            self.stop(deadline_error(declared.deadline_seconds or 0))
+
+    def note_held(self, held: Mapping[JobId, Held], asked_at: float) -> None:
+        """Compare with the leases in the store: stop jobs that were cancelled or have lost their lease."""
+        for job in self.current:
+            lease = held.get(job.id)
+            if lease is not None and lease.lease == job.lease:
+                if lease.cancel_requested:
+                    self.cancel(job.id)
+            elif self.began < asked_at and not job._settled:
+                self.stop(LeaseLost("the lease of this job was lost"), job)
+
+    def cancel(self, job_id: JobId) -> None:
+        """Stop this job if it runs here."""
+        for job in self.current:
+            if job.id == job_id:
+                self.stop(JobCancelled("cancelled while it ran"), job)
 
     def stop(self, reason: BaseException, target: Job | None = None) -> None:
         """Stop the running call because of one of its jobs or all: cancel an async handler, raise in a plain one."""
@@ -81,17 +112,29 @@ class Runner:
             return
         self._stop_reason, self._stop_target = reason, target
         for job in self.current:
-            job._stop_reason = reason
+            job._stop(reason)
         with self._hand_over:
             thread = self._thread
             if thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(type(reason)))
-        if thread is None and self.task is not None:
-            self.task.cancel()
+        if thread is None and self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> list[Job]:
+        """Give up on a handler that does not stop: returns its jobs, which the caller settles. Else returns nothing."""
+        if self._task is None or self._task.done():
+            return []
+        self._abandoned = True
+        return [job for job in self.current if not job._settled]
+
+    def _stopped_early(self) -> bool:
+        return any(job._stopped and not job._settled for job in self.current)
+
+    # -- handler calls -----------------------------------------------------------------------------
 
     async def _run_one(self, declared: JobType, claimed: Claimed) -> None:
-        consumer = self._consumer
-        job = Job(claimed, consumer.context)
+        consumer, context = self._consumer, self._context
+        job = Job(claimed, context)
         self.current = [job]
         logs.current_jobs.set((claimed[0], claimed[6]))
         began = self._begin(declared, (claimed,))
@@ -109,19 +152,19 @@ class Runner:
             if job._stopped and not job._settled:
                 assert self._stop_reason is not None
                 raise self._stop_reason
-            text = None if result is None else encode_result(result, claimed.type, consumer.context.result_bytes_max)
+            text = None if result is None else encode_result(result, claimed.type, context.result_bytes_max)
         except BaseException as error:
             await self._failed(declared, [job], self._cause(error), time.monotonic() - began)
         else:
             if not job._settled:
-                consumer.finished(_success(claimed, time.monotonic() - began, text, consumer.context.queue))
+                consumer.finished(_success(claimed, time.monotonic() - began, text, context.queue))
             else:
-                consumer.completed_by_itself(declared.name, claimed.id)
+                self._log_completed(job)
         self._end(1)
 
     async def _run_batch(self, declared: JobType, batch: list[Claimed]) -> None:
-        consumer = self._consumer
-        self.current = jobs = [Job(claimed, consumer.context) for claimed in batch]
+        consumer, context = self._consumer, self._context
+        self.current = jobs = [Job(claimed, context) for claimed in batch]
         logs.current_jobs.set(([job.id for job in jobs], declared.name))
         began = self._begin(declared, batch)
         try:
@@ -134,22 +177,19 @@ class Runner:
             seconds = (time.monotonic() - began) / len(jobs)
             for claimed, job, result in zip(batch, jobs, results, strict=True):
                 if job._settled:
-                    consumer.completed_by_itself(declared.name, claimed.id)
+                    self._log_completed(job)
                     continue
                 try:
                     if job._stopped and self._stop_reason is not None:
                         raise self._stop_reason
                     if isinstance(result, BaseException):
                         raise result
-                    text = (
-                        None
-                        if result is None
-                        else encode_result(result, claimed.type, consumer.context.result_bytes_max)
-                    )
+                    limit = context.result_bytes_max
+                    text = None if result is None else encode_result(result, claimed.type, limit)
                 except BaseException as error:
                     await self._failed(declared, [job], error, seconds)
                 else:
-                    consumer.finished(_success(claimed, seconds, text, consumer.context.queue))
+                    consumer.finished(_success(claimed, seconds, text, context.queue))
         self._end(len(jobs))
 
     async def _call_within(self, declared: JobType, job: Job, given: dict[str, Any]) -> Any:
@@ -163,7 +203,7 @@ class Runner:
             if declared.lock is None:
                 return await self._call(declared, job, given)
             key = declared.lock.key(job.payload, job.company_id)
-            async with Lock(self._consumer.lock_context, key, job.payload, job.id) as lock:
+            async with Lock(self._worker.lock_context, key, job.payload, job.id) as lock:
                 if lock.skipped:
                     return {"skipped": True, "reason": lock.reason}
                 result = await self._call(declared, job, given)
@@ -184,32 +224,31 @@ class Runner:
                     self._thread = None
 
         context = copy_context()
-        result = await asyncio.get_running_loop().run_in_executor(self._consumer.threads, context.run, in_thread)
+        result = await asyncio.get_running_loop().run_in_executor(self._worker.threads, context.run, in_thread)
         # An async handler behind a synchronous decorator.
         return await isolated(result) if inspect.iscoroutine(result) else result
 
     def _begin(self, declared: JobType, batch: Sequence[Claimed]) -> float:
-        consumer = self._consumer
-        self.began = consumer.took_at = now = time.monotonic()
+        self.began = now = time.monotonic()
         limit = declared.deadline_seconds
-        self.deadline = None if limit is None else now + limit
-        index, begin = self._base, consumer.slots.begin
+        self._deadline = None if limit is None else now + limit
+        index, begin, log_start = self._first_slot, self._worker.slots.begin, self._consumer.starts.add
         for claimed in batch:
-            begin(index, claimed[0], claimed[1], now, self.deadline)
-            consumer.started.append(claimed)
+            begin(index, claimed[0], claimed[1], now, self._deadline)
+            log_start(claimed)
             index += 1
         return now
 
     def _end(self, count: int) -> None:
-        end = self._consumer.slots.end
-        for index in range(self._base, self._base + count):
+        end = self._worker.slots.end
+        for index in range(self._first_slot, self._first_slot + count):
             end(index)
         self.current = []
-        self.deadline = None
+        self._deadline = None
         self._in_handler = False
         if self._stop_reason is not None:
-            while self.task is not None and self.task.cancelling():  # the next job must not see this one's stop
-                self.task.uncancel()
+            while self._task is not None and self._task.cancelling():  # the next job must not see this one's stop
+                self._task.uncancel()
             self._stop_reason = self._stop_target = None
         self._thread = None
 
@@ -217,46 +256,50 @@ class Runner:
         """Return why the handler ended: the reason why it was stopped, if it was, or its own error."""
         reason = self._stop_reason
         self._in_handler = False
-        if self._consumer.abandoned and isinstance(error, asyncio.CancelledError):
+        if self._abandoned and isinstance(error, asyncio.CancelledError):
             raise error  # its job was released already
         if reason is None:
             return error
         return reason if isinstance(error, asyncio.CancelledError | type(reason)) else error
 
-    def _verdict(
+    def _settlement(
         self, job: Job, declared: JobType, error: BaseException, seconds: float, now: datetime
     ) -> Settlement | None:
-        consumer = self._consumer
+        redact = self._worker.engine.redact
         try:
-            return after_error(job._claimed, job.queue, declared, error, seconds, consumer.redact, now)
+            return after_error(job._claimed, job.queue, declared, error, seconds, redact, now)
         except Exception as fault:  # a user's exception that cannot even be inspected must not end the worker
-            return after_error(job._claimed, job.queue, declared, fault, seconds, consumer.redact, now)
+            return after_error(job._claimed, job.queue, declared, fault, seconds, redact, now)
 
     async def _store_time(self, error: BaseException) -> datetime:
         """Return the store's time if the error names a time, since this machine's may be wrong; else this machine's."""
         if isinstance(error, RateLimited) and error.absolute:
             with contextlib.suppress(StoreError):
-                return await self._consumer.context.store.now()
+                return await self._context.store.now()
         return datetime.now(UTC)
 
     async def _failed(self, declared: JobType, jobs: list[Job], error: BaseException, seconds: float) -> None:
-        consumer, now = self._consumer, await self._store_time(error)
+        settler, log, now = self._worker.settler, self._worker.log, await self._store_time(error)
         for job in jobs:
             if job._settled:
-                consumer.completed_by_itself(job.type, job.id)
+                self._log_completed(job)
                 continue
             cause = error
             if error is self._stop_reason and self._stop_target not in (None, job):
                 cause = ShuttingDown("another job of its batch was stopped")
             if isinstance(cause, RateLimited):
-                consumer.settler.pause_key(cause.key, cause.wait_seconds(now))
-            settlement = self._verdict(job, declared, cause, seconds, now)
+                settler.pause_key(cause.key, cause.wait_seconds(now))
+            settlement = self._settlement(job, declared, cause, seconds, now)
             if settlement is None:
-                consumer.log.warning("lease.lost", jobs=[job.id], reason=str(cause))
+                log.warning("lease.lost", jobs=[job.id], reason=str(cause))
             else:
                 if settlement.outcome == Outcome.RELEASE and settlement.error is None:
-                    consumer.log.info("job.released", jobs=[job.id], reason=str(cause))
-                consumer.settler.add_failed(settlement, job._claimed.company_id)
+                    log.info("job.released", jobs=[job.id], reason=str(cause))
+                settler.add_failed(settlement, job._claimed.company_id)
+
+    def _log_completed(self, job: Job) -> None:
+        """Log a job that its handler completed in a job.transaction()."""
+        self._worker.log.info("job.succeeded", count=1, types={job.type: 1}, jobs=[job.id])
 
 
 def _success(claimed: Claimed, seconds: float, text: str | None, queue: str) -> Settlement:

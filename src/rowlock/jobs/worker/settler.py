@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rowlock.errors import StoreError, StoreUnavailable, ValueRefused
+from rowlock.jobs.engine import Engine
 from rowlock.jobs.outcome import without_refused
 from rowlock.jobs.worker.failure_storms import Storms
-from rowlock.observe.metrics import Measures
-from rowlock.storage.contract import Store
 from rowlock.storage.records import JobId, Outcome, Settlement, WorkerId
 
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -22,26 +21,19 @@ class Settler:
     """Settles finished attempts when the previous batch has returned: fast when idle, large batches when busy."""
 
     def __init__(
-        self,
-        store: Store,
-        owner: WorkerId,
-        batch_max: int,
-        log: Any,
-        measures: Measures,
-        after_batch: Callable[[list[Settlement]], None],
-        storms: Storms,
+        self, engine: Engine, owner: WorkerId, log: Any, after_batch: Callable[[list[Settlement]], None]
     ) -> None:
-        self._store = store
+        self._store = engine.store
         self._owner = owner
-        self._batch_max = batch_max
+        self._batch_max = engine.settings.settle_max
         self._log = log
-        self._measures = measures
+        self._measures = engine.measures
         self._after_batch = after_batch
-        self._storms = storms
+        self._storms = Storms(engine.settings.failures_per_minute)
         self._pending: list[Settlement] = []
         self._parts: list[list[Settlement]] = []  # settled before `_pending`, the last one first
         self._in_flight: list[Settlement] = []
-        self._size = batch_max  # of the next batch: smaller after errors
+        self._size = self._batch_max  # of the next batch: smaller after errors
         self._failures = 0  # in a row
         self._repeated: set[JobId] = set()  # sent at least once without an answer: perhaps they are in the store
         self._pauses: list[tuple[str, float]] = []
@@ -107,7 +99,7 @@ class Settler:
                 self._repeated.difference_update(settlement.job_id for settlement in batch)
             self._after_batch(batch)
             self._measure(batch, lost)
-            self._tell(batch, lost)
+            self._log_batch(batch, lost)
 
     async def _next(self) -> list[Settlement]:
         """Wait for the next batch and return it."""
@@ -196,7 +188,7 @@ class Settler:
             gone.append(job_id)
         return gone
 
-    def _tell(self, batch: list[Settlement], lost: list[JobId]) -> None:
+    def _log_batch(self, batch: list[Settlement], lost: list[JobId]) -> None:
         if lost:
             self._log.warning(
                 "lease.lost", jobs=lost, reason="another attempt owns these jobs; their results were not recorded"

@@ -18,20 +18,16 @@ from typing import Any
 from rowlock.errors import RowlockError, SettingsError, StoreError
 from rowlock.ids import uuid7
 from rowlock.jobs.engine import Engine
-from rowlock.jobs.locks import LockContext
-from rowlock.jobs.worker.consumer import Consumer, ConsumerSize, slots_per_runner
-from rowlock.jobs.worker.context import Context
-from rowlock.jobs.worker.failure_storms import Storms
+from rowlock.jobs.worker.consumer import Consumer, size_of, slots_per_runner
+from rowlock.jobs.worker.context import WorkerContext
 from rowlock.jobs.worker.failure_watch import FailureWatch
 from rowlock.jobs.worker.maintenance import MEASURE_SECONDS, flush
-from rowlock.jobs.worker.quarantine import QuarantineCandidates
-from rowlock.jobs.worker.runner import Runner
+from rowlock.jobs.worker.quarantine import Quarantine
 from rowlock.jobs.worker.settler import Settler
 from rowlock.jobs.worker.started_jobs import Slots
 from rowlock.storage.records import Held, JobId, Outcome, Settlement, Worker, WorkerId
 
 _WATCH_SECONDS = 0.2
-_BLOCKED_SECONDS = 0.25  # before jobs that a limit held back are tried again
 _LISTEN_AGAIN_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _SETTLE_SECONDS = 0.8  # of the second that stopping may take beyond the grace period
 
@@ -56,64 +52,32 @@ class WorkerProcess:
             worker_id or uuid7(), f"{socket.gethostname()}:{os.getpid()}", tuple(queues), tuple(sorted(engine.types))
         )
         self._log = log.bind(worker=self.record.id)
-        self._settler = Settler(
-            engine.store,
-            self.record.id,
-            engine.settings.settle_max,
-            self._log,
-            engine.measures,
-            self._after_batch,
-            Storms(engine.settings.failures_per_minute),
-        )
+        self._settler = Settler(engine, self.record.id, self._log, self._after_batch)
         self._failures = FailureWatch(engine, self._log)
-        lock_context = LockContext(
-            engine.store, engine.settings.lock_stale_minutes * 60, engine.redact, engine.measures, self._log
-        )
-        sizes = [self._size(queue, concurrency) for queue in queues]
+        sizes = [size_of(engine, queue, concurrency) for queue in queues]
+        runners = sum(size.concurrency for size in sizes)
         width = slots_per_runner(engine.types)
-        slots = slots or Slots.private(width * sum(size.concurrency for size in sizes))
-        self._threads = ThreadPoolExecutor(sum(size.concurrency for size in sizes), "rowlock-job")
+        self._threads = ThreadPoolExecutor(runners, "rowlock-job")
         self._strangers: set[tuple[JobId, int]] = set()
         self._hint: asyncio.Task[None] | None = None
         self._rested = asyncio.Event()
         self._stop = asyncio.Event()
+        self._quarantine = Quarantine(lambda: self.running, self._nudge)
+        context = WorkerContext(
+            engine,
+            self.record.id,
+            self._log,
+            settler=self._settler,
+            slots=slots or Slots.private(width * runners),
+            threads=self._threads,
+            quarantine=self._quarantine,
+            on_rest=self._rested.set,
+        )
         self._consumers: list[Consumer] = []
-        candidates = QuarantineCandidates(lambda: any(consumer.running for consumer in self._consumers), self._nudge)
-        first = 0
-        for queue, size in zip(queues, sizes, strict=True):
-            context = Context(
-                engine.store,
-                self.record.id,
-                queue,
-                engine.enqueuer,
-                asyncio.get_running_loop(),
-                result_bytes_max=engine.settings.payload_bytes_max,
-            )
-            self._consumers.append(
-                Consumer(
-                    context,
-                    size,
-                    types=engine.types,
-                    settings=engine.settings,
-                    settler=self._settler,
-                    slots=slots,
-                    first_slot=first,
-                    threads=self._threads,
-                    redact=engine.redact,
-                    log=self._log,
-                    lock_context=lock_context,
-                    measures=engine.measures,
-                    candidates=candidates,
-                    on_rest=self._rested.set,
-                )
-            )
-            first += size.concurrency * width
-
-    def _size(self, queue: str, concurrency: int | None) -> ConsumerSize:
-        profile, settings = self._engine.profiles.get(queue), self._engine.settings
-        buffer_max = profile.buffer_max if profile and profile.buffer_max is not None else settings.buffer_max
-        poll = profile.poll_seconds if profile and profile.poll_seconds else settings.poll_ms / 1000
-        return ConsumerSize(concurrency or self._engine.concurrency(queue), buffer_max, poll)
+        first_slot = 0
+        for size in sizes:
+            self._consumers.append(Consumer(context, size, first_slot))
+            first_slot += size.concurrency * width
 
     def stop(self) -> None:
         """Stop gracefully: claim no more, release what has not started, wait, then interrupt."""
@@ -131,15 +95,11 @@ class WorkerProcess:
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._poll()),
             asyncio.create_task(self._watch()),
-            asyncio.create_task(self._tell_measures()),
+            asyncio.create_task(self._write_measures()),
         ]
         warming = [asyncio.create_task(self._warm(warmer)) for warmer in self._engine.warmers]
-        runners = []
-        for consumer in self._consumers:
-            for runner in consumer.runners:
-                runner.task = asyncio.create_task(runner.run())
-                runners.append(runner.task)
-        feeds = [asyncio.create_task(self._drain())] if drain else self._feed()
+        runners = [runner.start() for consumer in self._consumers for runner in consumer.runners]
+        feeds: list[asyncio.Task[Any]] = [asyncio.create_task(self._drain())] if drain else [*self._feed()]
         stopping = asyncio.create_task(self._stop.wait())
         try:
             drained = asyncio.create_task(asyncio.wait(feeds, return_when=asyncio.FIRST_EXCEPTION))
@@ -158,20 +118,16 @@ class WorkerProcess:
         except (RowlockError, OSError) as error:
             self._log.warning("worker.not_warm", reason=str(error))
 
-    def _feed(self, *, drain: bool = False) -> list[asyncio.Task[None]]:
+    def _feed(self, *, drain: bool = False) -> list[asyncio.Task[bool]]:
         return [asyncio.create_task(consumer.feed(drain=drain)) for consumer in self._consumers]
 
     async def _drain(self) -> None:
         """Drain all queues in rounds until one finds nothing to claim: a job may enqueue on another queue."""
-        while True:
-            for consumer in self._consumers:
-                consumer.progressed = False
-            await asyncio.gather(*self._feed(drain=True))
-            if not any(consumer.progressed for consumer in self._consumers):
-                return
+        while any(await asyncio.gather(*self._feed(drain=True))):
+            continue
 
     async def _shut_down(
-        self, runners: list[asyncio.Task[None]], feeds: list[asyncio.Task[None]], others: list[asyncio.Task[Any]]
+        self, runners: list[asyncio.Task[None]], feeds: list[asyncio.Task[Any]], others: list[asyncio.Task[Any]]
     ) -> None:
         for consumer in self._consumers:
             consumer.close()
@@ -181,10 +137,7 @@ class WorkerProcess:
                 consumer.interrupt()
             _, late = await asyncio.wait(runners, timeout=0.1)
             for consumer in self._consumers:
-                consumer.abandoned = True
-                for runner in consumer.runners:
-                    if runner.task in late:
-                        self._release_late(consumer, runner)
+                consumer.abandon()
             for task in late:
                 task.cancel()
         try:
@@ -204,18 +157,6 @@ class WorkerProcess:
             task.cancel()
         await asyncio.gather(*feeds, *others, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _release_late(self, consumer: Consumer, runner: Runner) -> None:
-        """Release the jobs of a handler that does not stop when interrupted; rate limits count their start."""
-        jobs = [job for job in runner.current if not job._settled]
-        reason = "its handler did not stop when the worker did"
-        if jobs:
-            self._log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
-        seconds = time.monotonic() - runner.began
-        for job in jobs:
-            self._settler.add(
-                Settlement(job.id, job.lease, Outcome.RELEASE, seconds, type=job.type, queue=consumer.context.queue)
-            )
 
     @property
     def running(self) -> bool:
@@ -251,7 +192,7 @@ class WorkerProcess:
         for consumer in self._consumers:
             if kind == "cancel":
                 consumer.cancel(name)
-            elif name in ("*", consumer.context.queue):
+            elif name in ("*", consumer.size.queue):
                 consumer.wake()
 
     async def _listen(self) -> None:
@@ -268,28 +209,23 @@ class WorkerProcess:
 
     async def _poll(self) -> None:
         """Poll for all resting consumers with one statement per interval, or earlier if a delayed job is due."""
-        loop = asyncio.get_running_loop()
         while True:
             self._rested.clear()
-            resting = {consumer.context.queue: consumer for consumer in self._consumers if consumer.resting}
+            resting = {consumer.size.queue: consumer for consumer in self._consumers if consumer.resting}
             delay = min(consumer.size.poll_seconds for consumer in self._consumers)
             try:
                 for peek in await self._engine.store.peek(list(resting)) if resting else ():
-                    consumer = resting[peek.queue]
-                    if not peek.ready:
-                        delay = min(delay, peek.due_in_seconds or delay)
-                    elif consumer.fruitless and consumer.woken_by_poll:
-                        loop.call_later(_BLOCKED_SECONDS, consumer.wake)
+                    if peek.ready:
+                        resting[peek.queue].on_ready_job()
                     else:
-                        consumer.woken_by_poll = True
-                        consumer.wake()
+                        delay = min(delay, peek.due_in_seconds or delay)
             except StoreError as error:
                 self._log.debug("poll.delayed", reason=str(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(delay, 0.001)):
                     await self._rested.wait()
 
-    async def _tell_others(self) -> None:
+    async def _wake_others(self) -> None:
         """Wake other workers: an idle one may take at once what this worker has released."""
         for queue in self.record.queues:
             with contextlib.suppress(StoreError):
@@ -306,14 +242,11 @@ class WorkerProcess:
             self._failures.on_failure()
         if max(outcomes) > Outcome.CANCELLED:
             self._rested.set()
-            self._hint = asyncio.create_task(self._tell_others())
+            self._hint = asyncio.create_task(self._wake_others())
         for consumer in self._consumers:
-            consumer.tell_started()
-            consumer.settled()
-            if consumer.fruitless:
-                consumer.wake()
+            consumer.on_settled()
 
-    async def _tell_measures(self) -> None:
+    async def _write_measures(self) -> None:
         """Write the measures to the store every MEASURE_SECONDS."""
         while True:
             await asyncio.sleep(MEASURE_SECONDS)
@@ -323,12 +256,10 @@ class WorkerProcess:
         """Check deadlines and stale buffers and write progress reports, a few times a second."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
+            self._quarantine.watch(time.monotonic())
             for consumer in self._consumers:
-                consumer.watch()
-                consumer.tell_started()
-                if consumer.context.reports:
-                    reports = list(consumer.context.reports.values())
-                    consumer.context.reports.clear()
+                consumer.watch(time.monotonic())
+                if reports := consumer.take_reports():
                     try:
                         await self._engine.store.progress(self.record.id, reports)
                     except StoreError as error:
