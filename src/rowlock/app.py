@@ -16,14 +16,14 @@ from rowlock.imports.importer import IMPORT_JOB, Importer, ImportType
 from rowlock.imports.imports import Imports
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.engines import Engines
-from rowlock.jobs.enqueue import Enqueuer, Options
+from rowlock.jobs.enqueue import Enqueuer, Producer
 from rowlock.jobs.locks import LockRule, Scope
+from rowlock.jobs.new_jobs import JobBuilder, Options
 from rowlock.jobs.policy import Backoff, QueueProfile, Unique, default_backoff
 from rowlock.jobs.registry import Registry, checked_limit, checked_name, make_type
-from rowlock.jobs.resilient import run_now
+from rowlock.jobs.resilient import InProcess
 from rowlock.jobs.schedule import Missed, Schedule
 from rowlock.notification_job import declare_notices
-from rowlock.observe import logs
 from rowlock.observe.redaction import Redactor
 from rowlock.settings import Settings, load
 from rowlock.storage.contract import Store
@@ -190,10 +190,11 @@ class Rowlock:
             raise SettingsError(f"schedule {name!r} is declared twice; names must be different")
         if missed not in list(Missed):
             raise SettingsError(f"schedule {name!r}: missed must be {', '.join(Missed)}, not {missed!r}")
-        Options(**options).check(f"schedule {name!r}")
+        given = Options(**options, origin="schedule")
+        given.check(f"schedule {name!r}")
         when = (cron, every_seconds, zone)
         made = Schedule(
-            name, type_name, *when, payload or {}, Missed(missed), grace_seconds, start_delay_seconds, options
+            name, type_name, *when, payload or {}, Missed(missed), grace_seconds, start_delay_seconds, given
         )
         made.check()
         self._schedules[name] = made
@@ -256,13 +257,10 @@ class Rowlock:
         """
         options = Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key)
         given = {} if payload is None else payload
-        engine = self.engine
-        if connection is not None and not self.settings.resilient:
-            return (await engine.enqueuer.submit_many([(type_name, given)], options, connection))[0]
-        (new,) = engine.enqueuer.prepare_many([(type_name, given)], options)
-        if self.settings.resilient:
-            return (await run_now(engine, new, logs.get())).receipt
-        return await engine.enqueuer.submit(new)
+        enqueued = await self.engine.producer.enqueue(type_name, given, options, connection=connection)
+        if enqueued.error is not None:
+            raise enqueued.error
+        return enqueued.receipt
 
     async def enqueue_many(
         self, jobs: Iterable[tuple[str, dict[str, Any]]], *, connection: Any = None, **options: Any
@@ -271,18 +269,12 @@ class Rowlock:
 
         Returns one receipt per job. In resilient mode the jobs run one after another, until one fails.
         """
-        engine = self.engine
-        if self.settings.resilient:
-            made = engine.enqueuer.prepare_many(jobs, Options(**options))
-            return [(await run_now(engine, new, logs.get())).receipt for new in made]
-        return await engine.enqueuer.submit_many(jobs, Options(**options), connection)
+        return await self.engine.producer.enqueue_many(jobs, Options(**options), connection)
 
     def enqueue_on(self, connection: Any, jobs: Iterable[tuple[str, dict[str, Any]]], **options: Any) -> list[Receipt]:
         """Enqueue through the caller's synchronous connection, in the calling thread and in its transaction."""
-        if self.settings.resilient:
-            return self.blocking.run(self.enqueue_many(jobs, **options))
-        store = open_store(self.settings, self.clock)
-        return store.enqueue_blocking(self._enqueuer(store).prepare_many(jobs, Options(**options)), connection)
+        producer = self._producer(self._enqueuer(open_store(self.settings, self.clock), self._builder()))
+        return producer.enqueue_blocking(jobs, Options(**options), connection)
 
     # -- operators ---------------------------------------------------------------------------------
 
@@ -385,11 +377,15 @@ class Rowlock:
     def _make_engine(self) -> Engine:
         store = open_store(self.settings, self.clock)
         self._profiles = self.imports.profiles(self.settings) | self.integrations.profiles | self._profiles
+        builder = self._builder()
+        enqueuer = self._enqueuer(store, builder)
         return Engine(
             store,
             self.settings,
             self.registry,
-            self._enqueuer(store),
+            builder,
+            enqueuer,
+            self._producer(enqueuer),
             self._profiles,
             list(self._limits.values()),
             self.redact,
@@ -400,9 +396,18 @@ class Rowlock:
             unserved=self.integrations.unserved,
         )
 
-    def _enqueuer(self, store: Store) -> Enqueuer:
+    def _builder(self) -> JobBuilder:
         unique = self._unique or Unique.parse(self.settings.unique)
-        return Enqueuer(store, self.registry, self.settings, self._profiles, self._strict, unique)
+        return JobBuilder(self.registry, self.settings, self._strict, unique)
+
+    def _enqueuer(self, store: Store, builder: JobBuilder) -> Enqueuer:
+        return Enqueuer(store, builder, self.settings, self._profiles)
+
+    def _producer(self, enqueuer: Enqueuer) -> Producer:
+        """Choose between the queue and resilient mode, for every call of the application that enqueues."""
+        if self.settings.resilient:
+            return InProcess(lambda: self.engine, self.clock, self.blocking.run)
+        return enqueuer
 
     @property
     def store(self) -> Store:

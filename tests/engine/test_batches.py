@@ -173,7 +173,7 @@ async def test_losing_one_lease_of_a_batch_does_not_lose_the_other_jobs(
             entered.set()
             await asyncio.Event().wait()
 
-    short = await app.store.enqueue([app.engine.enqueuer.prepare("a", {})._replace(visibility_ms=1_000)])
+    short = await app.store.enqueue([app.engine.builder.new("a", {})._replace(visibility_ms=1_000)])
     long = await app.enqueue("a")
     async with working(app):
         await soon(entered.wait())

@@ -40,16 +40,7 @@ async def scheduling(make_app: MakeApp, **options: Any) -> tuple[Rowlock, Schedu
 
 
 def scheduler(app: Rowlock, *workers: Worker) -> Scheduler:
-    engine = app.engine
-    return Scheduler(
-        engine.store,
-        engine.enqueuer,
-        engine.schedules,
-        engine.measures,
-        logs.get(),
-        workers=lambda: workers,
-        queues=engine.queues,
-    )
+    return Scheduler(app.engine, logs.get(), lambda: workers)
 
 
 async def starting(make_app: MakeApp, store: Store, **options: Any) -> tuple[Scheduler, Worker]:

@@ -127,7 +127,7 @@ async def test_a_trace_that_is_nonsense_does_not_harm_the_job(app: Rowlock, span
     async def a(job: Job) -> None:
         ran.append(job.id)
 
-    new = app.engine.enqueuer.prepare("a", {})._replace(trace="00-nonsense")
+    new = app.engine.builder.new("a", {})._replace(trace="00-nonsense")
     await app.store.enqueue([new])
     await drain(app)
     assert ran == [new.id]

@@ -28,8 +28,7 @@ async def race(url: str, ticks: int) -> None:
     app.clock = clock
     app.schedule("minutely", "noop", every_seconds=EVERY_SECONDS, missed="catch_up")
     async with app:
-        engine = app.engine
-        scheduler = Scheduler(engine.store, engine.enqueuer, engine.schedules, engine.measures, logs.get())
+        scheduler = Scheduler(app.engine, logs.get())
         await scheduler.round()
         journal.write("ready", "")
         until(lambda: journal.path.with_name(START).exists(), 100, "the start signal")

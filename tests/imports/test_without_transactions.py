@@ -474,9 +474,7 @@ async def test_enqueue_in_a_transaction_of_the_callers_is_refused(
         with pytest.raises(NoTransactions, match="enqueue without connection="):
             await office.app.enqueue("a", connection=session)
     with pytest.raises(NoTransactions), alone.resource_given.client.start_session() as blocking:
-        await asyncio.to_thread(
-            office.app.store.enqueue_blocking, [office.app.engine.enqueuer.prepare("a", {})], blocking
-        )
+        await asyncio.to_thread(office.app.store.enqueue_blocking, [office.app.engine.builder.new("a", {})], blocking)
 
     assert alone.database["jobs"].count_documents({}) == 0
 

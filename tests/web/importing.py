@@ -81,8 +81,8 @@ async def half_done(site: Site, import_id: str) -> None:
     """Plan the import in two chunks, the first of which is done: one row in, two refused."""
     store = site.app.store
     assert await store.start_import(import_id, "reading") is Started.STARTED
-    prepare = site.app.engine.enqueuer.prepare
-    jobs = [prepare("rowlock.import", {"kind": "chunk", "importJobId": import_id, "chunkIndex": i}) for i in (0, 1)]
+    new = site.app.engine.builder.new
+    jobs = [new("rowlock.import", {"kind": "chunk", "importJobId": import_id, "chunkIndex": i}) for i in (0, 1)]
     meta = json.dumps({"header": ["E-mail", "Name"], "rows": 5, "folder": f"imports/{import_id}/1"})
     errors = [
         ErrorRow(3, [RowError(3, "E-mail", "email", "not an e-mail address", "=cmd")], ["=cmd", "Eve"]),

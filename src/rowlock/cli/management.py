@@ -118,7 +118,7 @@ def _work_here(place: _Place, work: Work, given: dict[str, Any], *, create: bool
                 try:
                     await ready(app)
                 except StoreUnavailable:
-                    if not app.settings.resilient:  # in which the command works without the database
+                    if app.engine.producer.needs_store:
                         raise
             elif check:
                 await app.store.check_schema()

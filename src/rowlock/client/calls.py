@@ -16,7 +16,7 @@ from rowlock.client.sync import Sync
 from rowlock.client.wire import Wire
 from rowlock.errors import JobNotFound
 from rowlock.ids import is_uuid
-from rowlock.jobs.enqueue import Options
+from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Unique
 from rowlock.jobs.registry import checked_name

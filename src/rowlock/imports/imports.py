@@ -81,7 +81,7 @@ class Imports:
             from rowlock.storage.blobs import Blobs
 
             engine = self._engine()
-            jobs = ImportJobs(engine.enqueuer, engine.settings.import_queue)
+            jobs = ImportJobs(engine.builder, engine.settings.import_queue)
             found = ImportContext(engine, self.types, Blobs(engine.settings.import_store), jobs, Sandbox(), logs.get())
             self._shops[loop] = found
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rowlock.imports.importer import IMPORT_JOB, ImportType
-from rowlock.jobs.enqueue import Enqueuer
+from rowlock.jobs.new_jobs import JobBuilder, Options
 from rowlock.storage.imports import ImportId
 from rowlock.storage.records import NewJob
 
@@ -18,8 +18,8 @@ from rowlock.storage.records import NewJob
 class ImportJobs:
     """Builds the jobs of imports."""
 
-    def __init__(self, enqueuer: Enqueuer, queue: str) -> None:
-        self._enqueuer = enqueuer
+    def __init__(self, builder: JobBuilder, queue: str) -> None:
+        self._builder = builder
         self._queue = queue
 
     def parent(self, declared: ImportType, import_id: ImportId, company_id: str | None) -> NewJob:
@@ -47,7 +47,7 @@ class ImportJobs:
 
     def _job(self, declared: ImportType, company_id: str | None, payload: dict[str, Any]) -> NewJob:
         queue = declared.queue or self._queue
-        return self._enqueuer.prepare(IMPORT_JOB, payload, queue=queue, company_id=company_id)
+        return self._builder.new(IMPORT_JOB, payload, Options(queue=queue, company_id=company_id))
 
 
 IMPORTS_FOLDER = "imports"

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rowlock.jobs.enqueue import Enqueuer
+from rowlock.jobs.enqueue import Enqueuer, Producer
 from rowlock.jobs.locks import LockContext
+from rowlock.jobs.new_jobs import JobBuilder
 from rowlock.jobs.policy import QueueProfile
 from rowlock.jobs.registry import JobType, Registry
 from rowlock.jobs.schedule import Schedule
@@ -25,7 +26,9 @@ class Engine:
     store: Store
     settings: Settings
     registry: Registry
+    builder: JobBuilder
     enqueuer: Enqueuer
+    producer: Producer  # of the application's calls: the enqueuer, or in resilient mode one that runs the jobs
     profiles: Mapping[str, QueueProfile]
     limits: Sequence[Limit]
     redact: Redactor

@@ -7,35 +7,107 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from rowlock.clock import Clock
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.jobs.classify import describe
 from rowlock.jobs.engine import Engine
+from rowlock.jobs.enqueue import Enqueued
 from rowlock.jobs.job import Job, JobContext
 from rowlock.jobs.locks import Lock
+from rowlock.jobs.new_jobs import Given, Options
 from rowlock.jobs.outcome import after_error
 from rowlock.jobs.payload import encode_result
 from rowlock.jobs.registry import JobType
+from rowlock.observe import logs
+from rowlock.storage.access import RequestAnswer
 from rowlock.storage.contract import Store
-from rowlock.storage.records import Claimed, NewJob, Outcome, Receipt
+from rowlock.storage.records import Claimed, JobRecord, NewJob, Outcome, Receipt, Status
 from rowlock.storage.reliability import FailureRecord
 
 _OWNER = "00000000-0000-7000-8000-000000000000"
 _STORE_SECONDS = 2.0  # for one call; then the store counts as unavailable
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    receipt: Receipt
-    result: str | None  # JSON text
+class InProcess:
+    """Runs jobs where they are enqueued; a `Producer`."""
+
+    needs_store = False
+
+    def __init__(
+        self, engine: Callable[[], Engine], clock: Clock, run_blocking: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._engine = engine  # of the running event loop
+        self._clock = clock
+        self._run_blocking = run_blocking
+
+    async def enqueue(
+        self,
+        type_name: str,
+        payload: dict[str, Any],
+        options: Options,
+        *,
+        connection: Any = None,
+        reserved: RequestAnswer | None = None,
+    ) -> Enqueued:
+        """Run one job; its record and its handler's exception are part of the answer."""
+        engine = self._engine()
+        return await self._run(engine, engine.builder.new(type_name, payload, options))
+
+    async def enqueue_many(self, jobs: Iterable[Given], options: Options, connection: Any = None) -> list[Receipt]:
+        """Run the jobs one after another, until one fails: raises the exception of its handler."""
+        engine, receipts = self._engine(), []
+        for job in engine.builder.many(jobs, options).take_all():
+            enqueued = await self._run(engine, job)
+            if enqueued.error is not None:
+                raise enqueued.error
+            receipts.append(enqueued.receipt)
+        return receipts
+
+    def enqueue_blocking(self, jobs: Iterable[Given], options: Options, connection: Any) -> list[Receipt]:
+        """Run the jobs in the event loop of `app.blocking`."""
+        receipts: list[Receipt] = self._run_blocking(self.enqueue_many(jobs, options))
+        return receipts
+
+    async def _run(self, engine: Engine, job: NewJob) -> Enqueued:
+        began, result, error = self._now(), None, None
+        try:
+            result = await run_now(engine, job, logs.get())
+        except Exception as raised:
+            error = raised
+        record = JobRecord(
+            id=job.id,
+            type=job.type,
+            queue=job.queue,
+            status=Status.SUCCEEDED if error is None else Status.FAILED,
+            payload=job.payload,
+            priority=job.priority,
+            attempts=1,
+            max_attempts=1,
+            deaths=0,
+            lease=0,
+            visibility_timeout_ms=job.visibility_ms,
+            created_at=began,
+            available_at=began,
+            updated_at=(ended := self._now()),
+            started_at=began,
+            finished_at=ended,
+            company_id=job.company_id,
+            limit_key=job.limit_key,
+            trace=job.trace,
+            result=result,
+        )
+        return Enqueued(job, Receipt(job.id, True), record, error)
+
+    def _now(self) -> datetime:
+        return self._clock.now() or datetime.now(UTC)  # the store may be unavailable
 
 
-async def run_now(engine: Engine, new: NewJob, log: Any) -> Ran:
-    """Run the handler once and return its result; its exception propagates. The job itself is not recorded."""
+async def run_now(engine: Engine, new: NewJob, log: Any) -> str | None:
+    """Run the handler once and return its result, JSON text; its exception propagates. The job is not recorded."""
     declared = engine.registry.require(new.type)
     claimed = Claimed(new.id, 1, 1, 1, 0, new.priority, new.type, new.payload, new.company_id, new.limit_key, new.trace)
     log.info("job.started", jobs=[new.id], type=new.type, mode="resilient")
@@ -46,7 +118,7 @@ async def run_now(engine: Engine, new: NewJob, log: Any) -> Ran:
         await _failed(engine, declared, claimed, new.queue, error, time.monotonic() - began, log)
         raise
     log.info("job.succeeded", count=1, types={new.type: 1}, jobs=[new.id], mode="resilient")
-    return Ran(Receipt(new.id, True), result)
+    return result
 
 
 async def _run(engine: Engine, declared: JobType, claimed: Claimed, queue: str, log: Any) -> str | None:

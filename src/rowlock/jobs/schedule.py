@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from rowlock.errors import SettingsError
+from rowlock.jobs.new_jobs import Options
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EVERY_MAX_SECONDS = 366 * 86_400
@@ -37,7 +38,7 @@ class Schedule:
     missed: Missed = Missed.RUN_ONCE
     grace_seconds: float = 60.0  # a tick that is later than this counts as missed
     start_delay_seconds: float = 0.0  # from the start of a process until it fires this schedule
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=lambda: Options(origin="schedule"))
 
     @property
     def spec(self) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from rowlock.errors import RowlockError, StoreError
-from rowlock.jobs.enqueue import Enqueuer, softened
+from rowlock.jobs.engine import Engine
+from rowlock.jobs.new_jobs import softened
 from rowlock.jobs.schedule import Missed, Schedule
-from rowlock.observe.metrics import Measures
-from rowlock.storage.contract import Store
 from rowlock.storage.records import NewJob, Worker
 from rowlock.storage.reliability import ScheduleRecord, Tick
 
@@ -25,26 +24,16 @@ _CLOSED_MAX = 1_000
 class Scheduler:
     """Fires the schedules of one application."""
 
-    def __init__(
-        self,
-        store: Store,
-        enqueuer: Enqueuer,
-        schedules: Mapping[str, Schedule],
-        measures: Measures,
-        log: Any,
-        *,
-        workers: Callable[[], Sequence[Worker]] = tuple,
-        queues: Callable[[], Collection[str]] = tuple,
-        alive_seconds: float = 30.0,
-    ) -> None:
-        self._store = store
-        self._enqueuer = enqueuer
-        self._schedules = schedules
-        self._measures = measures
+    def __init__(self, engine: Engine, log: Any, workers: Callable[[], Sequence[Worker]] = tuple) -> None:
+        """`workers` returns the workers of this process."""
+        self._store = engine.store
+        self._builder = engine.builder
+        self._schedules = engine.schedules
+        self._measures = engine.measures
+        self._queues = engine.queues
+        self._alive_seconds = engine.settings.visibility_ms / 1000  # a worker seen within this time is running
         self._log = log
-        self._workers = workers  # those of this process
-        self._queues = queues  # those of this application
-        self._alive_seconds = alive_seconds  # a worker seen within this time is running
+        self._workers = workers
         self._started = time.monotonic()
         self._started_at: datetime | None = None  # by the store's clock
         self._declared = False
@@ -144,7 +133,7 @@ class Scheduler:
 
     def _job(self, schedule: Schedule, tick: datetime) -> NewJob | None:
         try:
-            made = self._enqueuer.prepare(schedule.type, schedule.payload, **schedule.options, origin="schedule")
+            made = self._builder.new(schedule.type, schedule.payload, schedule.options)
         except RowlockError as error:  # a payload that its handler no longer accepts must not block the others
             self._log.error("schedule.refused", schedule=schedule.name, tick=tick.isoformat(), reason=str(error))
             return None

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rowlock.errors import JobError, LeaseLost, NoTransactions
+from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.payload import encode_result
 from rowlock.storage.contract import StoreTransaction
 from rowlock.storage.imports import ImportId, ImportStep
@@ -54,7 +55,8 @@ class JobTransaction:
 
     async def enqueue(self, type_name: str, payload: dict[str, Any] | None = None, **options: Any) -> Receipt:
         """Enqueue a job that exists if and only if this transaction commits."""
-        job = self._context.engine.enqueuer.prepare(type_name, {} if payload is None else payload, **options)
+        builder = self._context.engine.builder
+        job = builder.new(type_name, {} if payload is None else payload, Options(**options))
         return (await self._open.enqueue([job]))[0]
 
     @property

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver, JobNotWaiting
 from rowlock.jobs.classify import describe
-from rowlock.jobs.enqueue import Options
+from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.policy import Unique
-from rowlock.jobs.resilient import run_now
 from rowlock.management.company_scope import CompanyScope
 from rowlock.management.schemas import Shape, job_shape
 from rowlock.notification_job import other_sides
-from rowlock.observe import logs
-from rowlock.storage.access import RequestAnswer, RequestState
+from rowlock.storage.access import RequestAnswer
 from rowlock.storage.duplicate import duplicate
-from rowlock.storage.records import CancelResult, JobId, JobRecord, NewJob, Status
+from rowlock.storage.records import CancelResult, JobId, Status
 
 OWN_COUNT_MAX = 10_000  # one company's jobs are counted up to this number
 
@@ -51,52 +49,15 @@ class Jobs(CompanyScope):
     async def _submitted(
         self, type: str, payload: dict[str, Any], options: Options, reserved: RequestAnswer | None
     ) -> Shape:
-        app = self._app
-        (new,) = app.engine.enqueuer.prepare_many([(type, payload)], options)
-        if app.settings.resilient:
-            return await self._run_now(new)
-        submit = app.engine.enqueuer.submit
-        if reserved is not None:
-            new = new._replace(id=reserved.job_id)
-            if reserved.state is RequestState.BROKEN_OFF:
-                if await self._reader.get(new.id) is not None:
-                    return await self.job(new.id) | {"created": True}
-                submit = app.engine.enqueuer.submit_alone
-        receipt = await submit(new)
+        enqueued = await self._app.engine.producer.enqueue(type, payload, options, reserved=reserved)
+        receipt, error = enqueued.receipt, enqueued.error
+        if error is not None:
+            raise JobFailed(f"{type}: {self._redact.message(describe(error, self._redact))}") from error
+        if enqueued.record is not None:
+            return job_shape(enqueued.record, self._redact) | {"created": True}
         if receipt.removed:
-            raise duplicate(new, receipt)  # retention removed the key's job, so there is no record to return
+            raise duplicate(enqueued.job, receipt)  # retention removed the key's job, so there is no record to return
         return await self.job(receipt.job_id) | {"created": receipt.created}
-
-    async def _run_now(self, new: NewJob) -> Shape:
-        began = self._app.clock.now() or datetime.now(UTC)  # the store may be unavailable
-        try:
-            ran = await run_now(self._app.engine, new, logs.get())
-        except Exception as error:
-            raise JobFailed(f"{new.type}: {self._redact.message(describe(error, self._redact))}") from error
-        ended = self._app.clock.now() or datetime.now(UTC)
-        record = JobRecord(
-            id=new.id,
-            type=new.type,
-            queue=new.queue,
-            status=Status.SUCCEEDED,
-            payload=new.payload,
-            priority=new.priority,
-            attempts=1,
-            max_attempts=1,
-            deaths=0,
-            lease=0,
-            visibility_timeout_ms=new.visibility_ms,
-            created_at=began,
-            available_at=began,
-            updated_at=ended,
-            started_at=began,
-            finished_at=ended,
-            company_id=new.company_id,
-            limit_key=new.limit_key,
-            trace=new.trace,
-            result=ran.result,
-        )
-        return job_shape(record, self._redact) | {"created": True}
 
     async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
         """Return one job with all fields; its secrets are redacted unless `raw`."""
@@ -149,8 +110,8 @@ class Jobs(CompanyScope):
         if not await self._app.store.run_now((await self._found(job_id)).id):
             record = await self._found(job_id)
             if record.status is not Status.QUEUED:
-                told = "runs already" if record.status is Status.PROCESSING else f"is {record.status.value}"
-                raise JobNotWaiting(f"job {job_id} {told}: only a waiting job can be run now")
+                state = "runs already" if record.status is Status.PROCESSING else f"is {record.status.value}"
+                raise JobNotWaiting(f"job {job_id} {state}: only a waiting job can be run now")
         return await self.job(job_id)
 
     async def stats(self) -> Shape:

@@ -64,8 +64,7 @@ class Schedules(CompanyScope):
     async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
         """Enqueue the job of a schedule now, outside its timetable."""
         schedule = self._schedule(name)
-        options = {**schedule.options, "origin": "schedule"}
-        job = self._app.engine.enqueuer.prepare(schedule.type, schedule.payload, **options)
+        job = self._app.engine.builder.new(schedule.type, schedule.payload, schedule.options)
         if reserved is not None:
             job = job._replace(id=reserved.job_id)
             if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:

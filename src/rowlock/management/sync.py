@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowlock.jobs.enqueue import Options
+from rowlock.jobs.new_jobs import Options
 from rowlock.management.jobs import Jobs
 from rowlock.management.schemas import Shape, integration_shape, monitor_shape
 from rowlock.storage.access import RequestAnswer

@@ -134,7 +134,7 @@ class Intake:
             scope=None if about.dry_run else found.scope(about.company_id),
         )
         engine = self._app.engine
-        jobs = ImportJobs(engine.enqueuer, engine.settings.import_queue)
+        jobs = ImportJobs(engine.builder, engine.settings.import_queue)
         job = jobs.parent(found, import_id, about.company_id)._replace(id=import_id)
         await self.blobs.put_file(path, received.path)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rowlock.errors import RowlockError
 from rowlock.jobs.engine import Engine
+from rowlock.jobs.new_jobs import Options
 
 HOUR_SECONDS = 3_600
 NOTICE_TYPE = "rowlock.notification_job"
@@ -67,13 +68,13 @@ class FailureWatch:
         for activity in await store.activity(HOUR_SECONDS):
             failures[activity.queue] = failures.get(activity.queue, 0) + activity.failures
         for queue, count in failures.items():
-            told = {"failedLastHour": count, "threshold": threshold, "queueName": queue}
+            details = {"failedLastHour": count, "threshold": threshold, "queueName": queue}
             if count >= threshold:
                 if await store.raise_alert(f"spike:{queue}"):
-                    self._log.error("queue.failure_spike", type="QUEUE_FAILURE_SPIKE", **told)
+                    self._log.error("queue.failure_spike", type="QUEUE_FAILURE_SPIKE", **details)
             elif (since := await store.clear_alert(f"spike:{queue}")) is not None:
                 self._log.info(
-                    "queue.failure_spike_over", type="QUEUE_FAILURE_SPIKE_OVER", since=since.isoformat(), **told
+                    "queue.failure_spike_over", type="QUEUE_FAILURE_SPIKE_OVER", since=since.isoformat(), **details
                 )
 
     async def notices(self) -> None:
@@ -83,4 +84,4 @@ class FailureWatch:
             return
         # Its unique key is held for as long as no process may send another message.
         wait = min(_NOTICE_WAIT_SECONDS, settings.notify_seconds)
-        await self._engine.enqueuer.submit(self._engine.enqueuer.prepare(NOTICE_TYPE, {}, delay_seconds=wait))
+        await self._engine.enqueuer.enqueue(NOTICE_TYPE, {}, Options(delay_seconds=wait))

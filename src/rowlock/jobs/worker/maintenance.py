@@ -46,16 +46,7 @@ class Maintenance:
         self._log = log
         self._rescue_from = 0.0
         self._failures = FailureWatch(engine, log)
-        self._scheduler = Scheduler(
-            engine.store,
-            engine.enqueuer,
-            engine.schedules,
-            engine.measures,
-            log,
-            workers=workers,
-            queues=engine.queues,
-            alive_seconds=engine.settings.visibility_ms / 1000,
-        )
+        self._scheduler = Scheduler(engine, log, workers)
 
     async def run(self) -> None:
         """Run all chores until cancelled."""

@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Backoff, Job, Rowlock, Unique, UnknownJobType
 from rowlock.ids import is_uuid
-from rowlock.jobs.enqueue import Enqueuer, softened
+from rowlock.jobs.new_jobs import JobBuilder, Options, softened
 from rowlock.jobs.payload import fingerprint
 from rowlock.settings import load
 from rowlock.storage.records import NewJob, OnConflict, UniqueKey
@@ -30,8 +30,7 @@ def application(**settings: Any) -> Rowlock:
 
 
 def prepared(app: Rowlock, type_name: str, payload: dict[str, Any], strict: bool = True, **options: Any) -> NewJob:
-    enqueuer = Enqueuer(None, app.registry, app.settings, {}, strict)  # type: ignore[arg-type]
-    return enqueuer.prepare(type_name, payload, **options)
+    return JobBuilder(app.registry, app.settings, strict).new(type_name, payload, Options(**options))
 
 
 def test_a_job_has_what_its_type_declares() -> None:
