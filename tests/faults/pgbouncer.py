@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from faults.until import until
-from postgres_server import _free_port, _identity
+from ports import own_port
+from postgres_server import _identity
 
 FOLDER_VARIABLE = "ROWLOCK_TEST_PGBOUNCER"
 _CACHE = Path(__file__).parents[2] / ".cache/pgbouncer"
@@ -47,7 +48,7 @@ class Pgbouncer:
     """A pgbouncer on its own port, stopped at the end of the block."""
 
     def __init__(self, target: int) -> None:
-        self.port = _free_port()
+        self.port = own_port()
         self._target = target
         self._folder = Path(tempfile.mkdtemp(prefix="rowlock-pgbouncer-"))
         self._process: subprocess.Popen[bytes] | None = None

@@ -103,6 +103,11 @@ class Tree:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
+    def resume_workers(self) -> None:
+        """Resume its worker processes; their supervisor stays paused."""
+        for pid in self.workers():
+            os.kill(pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the whole tree at once, as when a machine dies."""
         self.killed |= dict.fromkeys(self.workers(), time.monotonic())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from faults.databases import MongoDatabase, PostgresDatabase
 _CHUNK_BYTES = 65_536
 _STARTUP_HEADER_BYTES = 4
 _HEADER_BYTES = 5
+_CHANGE = re.compile(rb"rowlock\.\w+\(|\b(?:INSERT|UPDATE|DELETE)\b")  # a function of the schema, or a change itself
 _ENCRYPT = {80877103, 80877104}  # "may we speak TLS (GSSAPI)?", answered by one bare byte
 
 
@@ -102,13 +104,25 @@ class PostgresWire:
         self._asked = Messages(first_is_startup=True)
         self._answered = Messages(first_is_startup=False)
 
+        self._changes = set[bytes]()  # the prepared statements that write
+        self._bound = b""
+
     def executes(self, data: bytes) -> bool:
-        kinds = self._asked.kinds(data)
-        self._answered.bare_bytes += kinds.count("?")
-        return "E" in kinds
+        found = [self._writes(kind, body) for kind, body in self._asked.complete(data)]  # every message is looked at
+        return any(found)
 
     def answers(self, data: bytes) -> bool:
-        return "Z" in self._answered.kinds(data)  # ready for the next query
+        return "Z" in [kind for kind, _ in self._answered.complete(data)]  # ready for the next query
+
+    def _writes(self, kind: str, body: bytes) -> bool:
+        if kind == "?":
+            self._answered.bare_bytes += 1
+        elif kind == "P":  # parse: a name and its statement
+            name, text, *_ = body.split(b"\0")
+            (self._changes.add if _CHANGE.search(text) else self._changes.discard)(name)
+        elif kind == "B":  # bind: a portal and the name of its statement
+            self._bound = body.split(b"\0", 2)[1]
+        return kind == "E" and self._bound in self._changes
 
 
 class MongoWire:
@@ -146,11 +160,8 @@ class Messages:
         self._startup = first_is_startup
         self._rest = b""
 
-    def kinds(self, data: bytes) -> str:
-        """Return the kinds of the messages that end in this piece; `?` for an encryption request."""
-        return "".join(self._complete(data))
-
-    def _complete(self, data: bytes) -> Iterator[str]:
+    def complete(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield kind and body of the messages that end in this piece; the kind is `?` for an encryption request."""
         self._rest += data
         if self.bare_bytes:
             self._rest, self.bare_bytes = self._rest[self.bare_bytes :], 0
@@ -161,11 +172,20 @@ class Messages:
                 return
             message, self._rest = self._rest[:length], self._rest[length:]
             if not self._startup:
-                yield chr(message[0])
+                yield chr(message[0]), message[_HEADER_BYTES:]
             elif int.from_bytes(message[4:8]) in _ENCRYPT:
-                yield "?"
+                yield "?", b""
             else:
                 self._startup = False
+
+
+def _lots(rng: random.Random, lost: int, of: int) -> Iterator[bool]:
+    """Yield True `lost` times in each run of `of`, at random places.
+
+    Not at regular ones: a client that sends as many statements for each new connection would lose the same every time.
+    """
+    while True:
+        yield from rng.sample([True] * lost + [False] * (of - lost), of)
 
 
 class Proxy:
@@ -178,16 +198,20 @@ class Proxy:
         self.delay_seconds = 0.0
         self.refusing = False
         self.counts = {"request": 0, "reply": 0}
-        self._chances = {"request": 0.0, "reply": 0.0}
-        self._rng = random.Random(0)
+        self._lots: dict[str, Iterator[bool]] = {}
         self._connections: set[Connection] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
-    def lose(self, rng: random.Random, *, requests: float = 0.0, replies: float = 0.0) -> None:
-        """Randomly cut connections before a statement arrives, or after its commit and before its reply."""
-        self._rng = rng
-        self._chances = {"request": requests, "reply": replies}
+    def lose(self, rng: random.Random, *, requests: tuple[int, int], replies: tuple[int, int]) -> None:
+        """Cut connections before a statement arrives, or after its commit and before its reply.
+
+        `replies=(2, 5)` loses two of every five: chance decides which, never how many.
+        """
+        self._lots = {"request": _lots(rng, *requests), "reply": _lots(rng, *replies)}
+
+    def lose_nothing(self) -> None:
+        self._lots = {}
 
     def cut(self) -> None:
         """Reset every connection."""
@@ -199,7 +223,7 @@ class Proxy:
 
     def decides(self, what: str) -> bool:
         """Decide whether to lose this request or reply."""
-        lost = self._chances[what] > 0 and self._rng.random() < self._chances[what]
+        lost = what in self._lots and next(self._lots[what])
         self.counts[what] += lost
         return lost
 

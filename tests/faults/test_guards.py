@@ -13,7 +13,7 @@ from faults.producer import Producer
 from faults.until import after, until, until_none_is_left
 
 # A job keeps its lease while its worker is paused; its lock becomes stale.
-STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOCK_STALE_MINUTES": "0.06"}
+STALE = {"QUEUE_VISIBILITY_MS": "60000", "QUEUE_HEARTBEAT_MS": "10000", "JOB_LOCK_STALE_MINUTES": "0.1"}
 
 
 def results(database: Database, job_ids: list[str]) -> list[dict[str, object] | None]:
@@ -28,7 +28,7 @@ def test_a_holder_that_stood_still_past_the_limit_cannot_say_that_its_work_is_do
     for tree in trees:  # both are ready before a job takes the lock, which must not become stale while one starts
         fleet.await_workers(tree, database)
     with Producer(database, STALE) as producer:
-        (first,) = producer.put("guarded", 1, seconds=2.0)
+        (first,) = producer.put("guarded", 1, seconds=5.0)
         (start,) = until(lambda: fleet.journal.all("start"), 30, trees[0].tail)
         sleeper, other = trees if start.pid in trees[0].workers() else trees[::-1]
         sleeper.pause()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -120,8 +122,12 @@ def test_the_attack_notices_a_server_that_does_not_wait_for_its_disk(
     durable_database: PostgresDatabase, fleet: Fleet, figure: Callable[[str], None]
 ) -> None:
     durable_database.run(f"ALTER DATABASE {durable_database.name} SET synchronous_commit = off")
+    # The server's own process that would write the log within 0.2 s; to kill it crashes the server.
+    ((log_writer,),) = durable_database.rows("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    os.kill(log_writer, signal.SIGSTOP)
     producer = fleet.start("faults.producer", durable_database.url, "1000000")
     until(lambda: len(fleet.journal.jobs("acknowledged")) > 20, 60, producer.tail)
+    os.kill(log_writer, signal.SIGKILL)
     durable_database.server.restart("immediate")
     producer.kill()
     assert lost(fleet, durable_database, figure)

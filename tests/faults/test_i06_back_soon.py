@@ -68,8 +68,8 @@ def kill_trees(fleet: Fleet, database: Database, rounds: int, seconds: float, mu
         put_and_start(fleet, database, tree, LEASE_SECONDS)
         heir = worker(fleet, database, LEASE_SECONDS, mutant)
         fleet.await_workers(heir, database)
-        jobs = now_in(fleet, set(tree.workers()))
-        assert jobs
+        while not (jobs := now_in(fleet, set(tree.workers()))):  # the heir has taken them if this tree stood still
+            put_and_start(fleet, database, tree, LEASE_SECONDS)
         killed = time.monotonic()
         tree.kill()
         took.append(until(lambda: started_again(fleet, jobs, killed), seconds, heir.tail))  # noqa: B023

@@ -62,7 +62,7 @@ def look_then_insert(enqueue: str) -> str:
     assert guard
     _, returning, tail = tail.partition("RETURNING k.job_id")
     known = "SELECT FROM rowlock.unique_keys o WHERE o.key = first.key"
-    slow = f"FROM first, (SELECT pg_sleep(0.2)) AS slow WHERE NOT EXISTS ({known}) ORDER BY key"
+    slow = f"FROM first, (SELECT pg_sleep(0.5)) AS slow WHERE NOT EXISTS ({known}) ORDER BY key"
     head = head.replace("FROM first ORDER BY key", slow)
     return head + returning + tail
 

@@ -13,7 +13,7 @@ from faults.processes import Fleet
 from faults.until import after, until
 
 SCHEDULERS = 4
-TICKS = 100
+TICKS, TICKS_TO_NOTICE = 100, 10
 
 
 def race(fleet: Fleet, database: Database, ticks: int, kills: int, seed: int, mutant: str = "") -> tuple[int, int, int]:
@@ -53,5 +53,5 @@ def test_the_attack_notices_ticks_without_their_guard(
 ) -> None:
     # The first run declares the schedule; the table has no key from the start.
     postgres_database.run("ALTER TABLE rowlock.schedule_runs DROP CONSTRAINT schedule_runs_pkey")
-    runs, distinct, _ = race(fleet, postgres_database, TICKS, kills=0, seed=seed, mutant="free_ticks")
+    runs, distinct, _ = race(fleet, postgres_database, TICKS_TO_NOTICE, kills=0, seed=seed, mutant="free_ticks")
     assert runs > distinct

@@ -114,9 +114,9 @@ def test_throughput_is_back_soon_after_a_network_failure(
         proxy.delay_seconds = 0.0
 
     def lossy() -> None:
-        proxy.lose(rng, requests=0.1, replies=0.2)
+        proxy.lose(rng, requests=(1, 10), replies=(1, 5))
         stream.flow_for(1.0)
-        proxy.lose(rng)
+        proxy.lose_nothing()
 
     for _ in range(rounds):
         for failure in rng.sample([cut, unreachable, slow, lossy], 4):

@@ -90,8 +90,9 @@ def test_subprocesses_read_nothing_and_inherit_nothing_of_ours(
     heartbeats(tree, database, 5)
     assert standard_input(fleet) == os.devnull
     assert taken(fleet) == b""
-    opened = Path(f"{fleet.journal.path}.closes.open").read_text().split()
-    assert set(opened) == {"0", "1", "2", "3"}, "3 is the listing itself"
+    listing = Path(f"{fleet.journal.path}.closes.open")
+    opened = until(lambda: listing.exists() and listing.read_text().split(), PATIENCE_SECONDS, "it lists its files")
+    assert set(opened or ()) == {"0", "1", "2", "3"}, "3 is the listing itself"
     took = kill_supervisor(tree, worker)
     figure(f"I27 {database.kind}: the worker ended {took:.2f} s after its supervisor (promised: {NOTICE_SECONDS:g} s)")
 

@@ -17,8 +17,10 @@ from faults.until import until
 from sync.standin import StandIn
 
 FEW = TIERS[:3]  # few, so that most enqueues find a job with their key
+PEOPLE = 4
+KEYS = PEOPLE * (len(FEW) + 1)  # of a contact: each tier, and the city
 HALF = {"500": 2.0, "500_after": 1.0}
-LATENCY_SECONDS = 2.0
+LATENCY_SECONDS = 4.0  # of a call during which the test enqueues
 ATTEMPTS = 1_000
 EACH_ROUND = 6
 
@@ -73,11 +75,14 @@ def test_the_newest_value_stays_whatever_it_was_answered_with(
     want: dict[str, Any] = {}
     answered = 0
     with Syncing(database, standin) as syncing, Syncing(database, standin) as other:
+        # Before the worker starts, more than there are keys: so many find a job with theirs for certain.
+        first = enqueues // 10 + 1 + KEYS
+        answered += put_again((syncing, other), rng, PEOPLE, first, want)
         tree = syncing.worker(fleet, processes=2)
-        rounds = enqueues // EACH_ROUND
+        rounds = -(-(enqueues - first) // EACH_ROUND)
         for number in range(rounds):
             calls = standin.judgement()["calls"]
-            answered += put_again((syncing, other), rng, 4, EACH_ROUND, want)
+            answered += put_again((syncing, other), rng, PEOPLE, EACH_ROUND, want)
             until(partial(called, standin, calls + 1), 60, tree.tail)
             if number % (rounds // kills) == rounds // kills // 2 and (pids := tree.workers()):
                 tree.kill_worker(rng.choice(pids))

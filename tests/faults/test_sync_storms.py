@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count, islice
 
 import pytest
 
@@ -12,8 +13,8 @@ from faults.syncing import CALLS, SECONDS, Syncing, judge
 from faults.until import until
 from sync.standin import StandIn
 
-REST_SECONDS = 1
-SLACK_SECONDS = 0.5  # a call permitted before the rest may arrive a little later
+REST_SECONDS = 4
+SLACK_SECONDS = 2.5  # a call permitted before the rest may arrive later, on a busy machine
 _LONG = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
@@ -33,11 +34,16 @@ def test_a_storm_lets_the_whole_fleet_rest_and_costs_no_attempt(
     kind: str,
     seconds: float,
 ) -> None:
-    with Syncing(postgres_database, standin) as syncing:
+    # A call that a busy machine answers late is no failure of the service: it would cost an attempt.
+    with Syncing(postgres_database, standin, ROWLOCK_SYNC_TIMEOUT_SECONDS="30") as syncing:
         trees = [syncing.worker(fleet), syncing.worker(fleet)]
+        people = count()
+        while not all(tree.events("job.succeeded") for tree in trees):  # both take part
+            put_some(syncing, islice(people, 4))
+            until(syncing.succeeded, 60, trees[0].tail)
         told = {"latency_seconds": (0.0, 0.05), "retry_after_seconds": REST_SECONDS}
         standin.trouble(scripts=[{"kind": kind, "skip": 10}], **told)
-        put_some(syncing, 12)
+        put_some(syncing, islice(people, 12))
         until(lambda: kind in standin.judgement()["trouble"], 30, trees[0].tail)
         standin.trouble(storms=[{"kind": kind, "seconds": seconds}], **told)
         until(syncing.succeeded, seconds + 60, trees[0].tail)
@@ -54,13 +60,12 @@ def test_a_storm_lets_the_whole_fleet_rest_and_costs_no_attempt(
             if any(ended + SLACK_SECONDS < call["arrived"] < ended + REST_SECONDS for ended in refusals)
         ]
         assert early == []
-    assert len({event["pid"] for tree in trees for event in tree.events("job.succeeded")}) == 2
     # All callers share the rest: otherwise the limits would allow eight times as many refusals.
     assert len(refusals) <= 12 + CALLS / SECONDS * seconds / 8
 
 
-def put_some(syncing: Syncing, number: int) -> None:
-    for index in range(number):
+def put_some(syncing: Syncing, people: Iterable[int]) -> None:
+    for index in people:
         email = f"m{index}@x.org"
         syncing.put("create_contact", {"email": email, "firstName": "Ann"})
         syncing.put("sync_payment", {"email": email, "paymentIntentId": f"pi_{index}", "amount": 100})
