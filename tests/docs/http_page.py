@@ -1,4 +1,4 @@
-"""docs/reference/http.md, from the OpenAPI description: `python tests/docs/http_page.py` writes it anew."""
+"""Generates docs/reference/http.md from the OpenAPI description: `python tests/docs/http_page.py` writes it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def page() -> str:
     rows = [f"| `{code}` | {kind.status} | {kind.title} |" for code, kind in PROBLEMS.items()]
     parts += [
         "## Errors\n",
-        "`application/problem+json` after RFC 9457: `type`, `title`, `status`, `detail` and a stable `code`. `429` and",
-        "`503` say in `Retry-After` when to try again.\n",
+        "`application/problem+json` as in RFC 9457: `type`, `title`, `status`, `detail` and a stable `code`. `429` and",
+        "`503` responses have a `Retry-After` header.\n",
         "| code | status | meaning |",
         "|---|---|---|",
         *rows,
@@ -56,7 +56,7 @@ def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[s
     lines = [f"#### `{method.upper()} {path}`\n", f"{told} {operation.get('description', '')}".strip(), ""]
     given = [_parameter(p) for p in operation.get("parameters", ()) if p["name"] not in _ALWAYS]
     if given:
-        lines += ["| parameter | in | what it does |", "|---|---|---|", *given, ""]
+        lines += ["| parameter | in | meaning |", "|---|---|---|", *given, ""]
     body = operation.get("requestBody")
     if body is not None:
         content, *others = body["content"].values()
@@ -70,17 +70,17 @@ def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[s
 
 def _parameter(parameter: dict[str, Any]) -> str:
     told = parameter.get("description") or parameter["schema"].get("description") or ""
-    name = f"`{parameter['name']}`" + (" (needed)" if parameter.get("required") and parameter["in"] != "path" else "")
+    name = f"`{parameter['name']}`" + (" (required)" if parameter.get("required") and parameter["in"] != "path" else "")
     return f"| {name} | {parameter['in']} | {told} |"
 
 
 def _fields(reference: dict[str, Any], schema: dict[str, Any], title: str) -> str:
     model = _resolve(reference, schema)
-    model = model.get("anyOf", [model])[0]  # the other ways to say it are told in its fields
+    model = model.get("anyOf", [model])[0]  # the fields describe the other variants
     needed = model.get("required", [])
-    rows = [f"| {title} | type | what it is |", "|---|---|---|"]
+    rows = [f"| {title} | type | meaning |", "|---|---|---|"]
     for name, field in model["properties"].items():
-        told = field.get("description", "") + (" Needed." if name in needed and title != "field" else "")
+        told = field.get("description", "") + (" Required." if name in needed and title != "field" else "")
         rows.append(f"| `{name}` | {_type(field, schema)} | {told.strip()} |")
     return "\n".join(rows)
 
@@ -100,7 +100,7 @@ def _answers(responses: dict[str, Any], schema: dict[str, Any]) -> str:
             ", ".join(f"`{name}`" for name in _resolve(shape["schema"], schema).get("properties", ())) if model else ""
         )
         told.append(f"`{status}` {fields or kind or responses[status]['description']}")
-    return f"Answers {'; '.join(told)}. Otherwise {', '.join(bad)}."
+    return f"Returns {'; '.join(told)}. Errors: {', '.join(bad)}."
 
 
 def _resolve(reference: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

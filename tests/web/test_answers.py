@@ -127,6 +127,6 @@ async def test_a_value_that_the_database_cannot_hold_is_the_requests_fault(site:
     answer = await site.get(path)
     told = problem(answer, 422, "value_refused")
     assert "retry-after" not in answer.headers
-    assert "the same would be refused again" in told["detail"]
+    assert "do not retry it unchanged" in told["detail"]
     assert "hunter2" not in answer.text
     assert "db.internal" not in answer.text

@@ -173,7 +173,7 @@ async def test_a_duplicate_is_named(run: Run, site: Site) -> None:
 async def test_a_token_may_do_what_its_role_allows(run: Run) -> None:
     done = await run("enqueue", "ping", "--json", token="viewer")
     assert (done.code, done.json["code"]) == (1, "forbidden")
-    assert done.err == "error: this needs the role operator; the token has viewer\n"
+    assert done.err == "error: this requires the role operator; the token has viewer\n"
     assert (await run("jobs", "list", token="viewer")).code == 0
 
 

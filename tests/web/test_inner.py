@@ -147,6 +147,6 @@ async def test_what_an_operator_must_change_is_not_to_be_tried_again(
     monkeypatch.setattr(site.app.store, "page", refuse)
     answer = await site.get("/api/v1/queue")
     told = problem(answer, 500, "internal_error")
-    assert told["detail"] == "an operator must change something; the server's log has the reason"
+    assert told["detail"] == "an operator must correct the configuration; see the server's log"
     assert "retry-after" not in answer.headers
     assert [line["path"] for line in log.of("http.store_failed")] == ["/api/v1/queue"]

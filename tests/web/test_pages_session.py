@@ -392,7 +392,7 @@ async def test_assets_are_kept_for_a_year_under_their_hash(site: Site) -> None:
 async def test_what_is_nowhere_is_told_as_a_page_to_people_and_as_json_to_programs(site: Site) -> None:
     page = await site.get("/nowhere", headers={"accept": "text/html,*/*"})
     assert page.status_code == 404
-    assert "<h1>There is nothing at this address</h1>" in page.text
+    assert "<h1>Nothing exists at this path</h1>" in page.text
     problem(await site.get("/nowhere"), 404, "not_found")
     problem(await site.get("/api/v1/nowhere", headers={"accept": "text/html"}), 404, "not_found")
 

@@ -32,7 +32,8 @@ from rowlock.http.routing import Routes
 
 _ABOUT = """Durable jobs, imports and outbound sync on the database that you already run.
 
-Every route except `/healthz` and `/readyz` needs a token. Errors are `application/problem+json` with a stable `code`.
+Every route except `/healthz` and `/readyz` requires a token.
+Errors are `application/problem+json` with a stable `code`.
 """
 
 
@@ -146,8 +147,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return Problem("not_found", f"there is nothing at {request.url.path}").response()
+        return Problem("not_found", f"nothing exists at {request.url.path}").response()
     if error.status_code == 405:
         headers = {"allow": (error.headers or {}).get("Allow", "")}
-        return Problem("method_not_allowed", f"{request.method} is not for {request.url.path}", headers).response()
+        return Problem("method_not_allowed", f"{request.url.path} does not accept {request.method}", headers).response()
     return Problem("malformed_body", "the body could not be read").response()

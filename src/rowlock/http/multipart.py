@@ -43,7 +43,7 @@ async def events(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator
         for event in parts.feed(chunk):
             yield event
     if not parts.over:
-        raise _malformed("it ends too early")
+        raise _malformed("it is incomplete")
 
 
 def boundary_of(content_type: str) -> bytes | None:
@@ -53,7 +53,7 @@ def boundary_of(content_type: str) -> bytes | None:
         return None
     boundary = options.get(b"boundary", b"")
     if not boundary:
-        raise _malformed("its Content-Type names no boundary")
+        raise _malformed("its Content-Type has no boundary")
     return boundary
 
 
@@ -114,7 +114,7 @@ class _Parts:
         self._name = _text(options.get(b"name", b""))
         if b"filename" not in options:
             if self._name == "file":
-                raise _malformed("its field `file` is no file: it has no file name")
+                raise _malformed("its field `file` is not a file: it has no file name")
             self._text = b""
             return
         self._files += 1
@@ -150,7 +150,7 @@ def _options(value: str) -> tuple[bytes, dict[bytes, bytes]]:
     try:
         found: tuple[bytes, dict[bytes, bytes]] = _multipart().multipart.parse_options_header(value)
     except UnicodeEncodeError:
-        raise _malformed("a header of it is not well-formed") from None
+        raise _malformed("it has a malformed header") from None
     return found
 
 

@@ -19,7 +19,7 @@ _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 _made: dict[str, dict[str, Any]] = {}
 
-NOT_MODIFIED: Responses = {304: {"description": "It is as the ETag in If-None-Match says."}}
+NOT_MODIFIED: Responses = {304: {"description": "Not modified: the ETag matches If-None-Match."}}
 
 
 def fails(*statuses: int) -> Responses:
@@ -43,7 +43,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
             "token": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "`rowlock token create` makes a token: `rlk_` and 43 characters.",
+                "description": "`rowlock token create` creates a token: `rlk_` and 43 characters.",
             }
         }
         schemas = components.setdefault("schemas", {})
@@ -71,7 +71,7 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
         else:
             needs = next(d.call for d in route.dependant.dependencies if isinstance(d.call, Needs))
             statuses += [401, 403]
-            told = f"Needs the role **{needs.role}**" + (", and a token for all companies" if needs.fleet else "")
+            told = f"Requires the role **{needs.role}**" + (", and a token for all companies" if needs.fleet else "")
             operation["description"] = "\n\n".join(filter(None, [operation.get("description"), f"{told}."]))
             operation["x-role"] = needs.role.value
         if route.param_convertors:
@@ -105,7 +105,7 @@ _IF_NONE_MATCH = {
     "name": "If-None-Match",
     "in": "header",
     "required": False,
-    "description": "The ETag of an earlier answer: 304 while that is still the answer.",
+    "description": "The ETag of an earlier response; the response is 304 if nothing has changed.",
     "schema": {"type": "string"},
 }
 _KEY = {

@@ -34,62 +34,62 @@ class Kind:
 
 
 PROBLEMS: Mapping[str, Kind] = {
-    "malformed_request": Kind(400, "This is not a well-formed HTTP request."),
-    "unauthorized": Kind(401, "A token is needed, and this one is missing, unknown, expired or revoked."),
+    "malformed_request": Kind(400, "The HTTP request is malformed."),
+    "unauthorized": Kind(401, "The token is missing, unknown, expired or revoked."),
     "forbidden": Kind(403, "The token's role does not allow this."),
-    "company_scope": Kind(403, "The token is for one company, and this concerns all, or another."),
+    "company_scope": Kind(403, "The token is for one company, and the request concerns another or all companies."),
     "cross_site": Kind(403, "A request with the session's cookie must come from a page of the same origin."),
-    "origin_not_allowed": Kind(403, "Pages of this origin may not call the API."),
-    "not_found": Kind(404, "There is nothing at this address."),
+    "origin_not_allowed": Kind(403, "This origin is not allowed to call the API."),
+    "not_found": Kind(404, "Nothing exists at this path."),
     "job_not_found": Kind(404, "No job or failure has this id."),
     "schedule_not_found": Kind(404, "No schedule has this name."),
     "import_not_found": Kind(404, "No import has this id."),
     "integration_not_found": Kind(404, "No integration has this name."),
     "operation_not_found": Kind(404, "The integration has no operation of this name."),
     "file_not_found": Kind(404, "There is no such file in the import folder."),
-    "method_not_allowed": Kind(405, "This address does not take this method."),
-    "request_timeout": Kind(408, "The request took too long to arrive."),
-    "duplicate_job": Kind(409, "A job with the same unique key exists already."),
+    "method_not_allowed": Kind(405, "This path does not accept the method."),
+    "request_timeout": Kind(408, "The request was not received in time."),
+    "duplicate_job": Kind(409, "A job with the same unique key already exists."),
     "job_not_retryable": Kind(409, "Only failed and cancelled jobs can be retried."),
-    "job_is_over": Kind(409, "The job has ended already: there is nothing to cancel."),
-    "job_not_waiting": Kind(409, "The job runs or has ended: only a waiting one can be run now."),
+    "job_is_over": Kind(409, "The job has already ended."),
+    "job_not_waiting": Kind(409, "Only a waiting job can be run now."),
     "duplicate_import": Kind(409, "The same file was imported before, for the same type and company."),
-    "import_is_over": Kind(409, "The import has ended already: there is nothing to cancel."),
-    "import_not_resumable": Kind(409, "Only failed and cancelled imports whose files are there can be resumed."),
+    "import_is_over": Kind(409, "The import has already ended."),
+    "import_not_resumable": Kind(409, "Only failed and cancelled imports whose files still exist can be resumed."),
     "integration_disabled": Kind(409, "The integration is disabled; the detail says what enables it."),
-    "idempotency_in_progress": Kind(409, "A request with this Idempotency-Key is being answered right now."),
+    "idempotency_in_progress": Kind(409, "A request with this Idempotency-Key is in progress."),
     "body_too_large": Kind(413, "The body is larger than the limit."),
     "payload_too_large": Kind(413, "The payload is larger than the limit."),
     "file_too_large": Kind(413, "The file is larger than the limit for its kind."),
-    "unsupported_media_type": Kind(415, "The body is not of a media type that this address takes."),
-    "file_type_unknown": Kind(415, "Files with such a name cannot be imported here."),
-    "file_content_mismatch": Kind(415, "The file is something else than its name says."),
+    "unsupported_media_type": Kind(415, "This path does not accept the media type of the body."),
+    "file_type_unknown": Kind(415, "Files of this type cannot be imported."),
+    "file_content_mismatch": Kind(415, "The content of the file does not match its name."),
     "file_old_format": Kind(415, "The file is a workbook of Excel 97-2003."),
     "malformed_body": Kind(422, "The body is not JSON."),
     "validation_failed": Kind(422, "A parameter or a field of the body is missing or wrong."),
-    "malformed_form": Kind(422, "The form is not well-formed, or lacks its file."),
-    "file_name_bad": Kind(422, "This is not the name of a file."),
+    "malformed_form": Kind(422, "The form is malformed or has no file."),
+    "file_name_bad": Kind(422, "The file name is not valid."),
     "file_empty": Kind(422, "The file is empty."),
     "file_encrypted": Kind(422, "The file is protected with a password."),
     "file_damaged": Kind(422, "The file is damaged."),
     "company_required": Kind(422, "Imports of this type belong to a company."),
     "file_refused": Kind(422, "The file cannot be imported."),
-    "needs_transactions": Kind(422, "This import needs transactions, and the database has none."),
-    "unknown_import_type": Kind(422, "No importer has this name, or none was named."),
+    "needs_transactions": Kind(422, "This import requires transactions, and the database has none."),
+    "unknown_import_type": Kind(422, "No importer has this name, or none was given."),
     "unknown_job_type": Kind(422, "No handler is registered for this job type."),
-    "bad_payload": Kind(422, "The payload is not what the handler takes."),
-    "bad_setting": Kind(422, "A name or an option is out of its limits."),
+    "bad_payload": Kind(422, "The payload does not match the handler's signature."),
+    "bad_setting": Kind(422, "A name or an option is outside its limits."),
     "value_refused": Kind(422, "The database cannot hold a value of the request."),
-    "bad_cursor": Kind(422, "No page came with this cursor."),
-    "job_failed": Kind(422, "In resilient mode the job ran at once, and failed."),
+    "bad_cursor": Kind(422, "The cursor is not valid."),
+    "job_failed": Kind(422, "In resilient mode the job ran immediately and failed."),
     "idempotency_key_reused": Kind(422, "This Idempotency-Key was used for another request."),
     "too_many_requests": Kind(429, "Too many requests; try again after the time in Retry-After."),
-    "queue_full": Kind(429, "The queue holds as many waiting jobs as it may; try again later."),
-    "headers_too_large": Kind(431, "The request's line and headers are larger than the limit."),
-    "internal_error": Kind(500, "Something unexpected went wrong; the server's log has the reason."),
+    "queue_full": Kind(429, "The queue is full; try again later."),
+    "headers_too_large": Kind(431, "The request line and headers are larger than the limit."),
+    "internal_error": Kind(500, "Unexpected error; see the server's log."),
     "store_unavailable": Kind(503, "The database or the folder of imports cannot be used; try again later."),
-    "not_ready": Kind(503, "The database is not ready for this version."),
-    "timeout": Kind(504, "The answer took too long."),
+    "not_ready": Kind(503, "The database schema is not ready for this release."),
+    "timeout": Kind(504, "The response took too long."),
 }
 
 _NOT_READY = ("schema_missing", "schema_too_new", "schema_tampered")
@@ -146,19 +146,17 @@ def problem_of(error: RowlockError) -> Problem:
     if isinstance(error, FileRefused):
         return Problem(error.code if error.code in PROBLEMS else "file_refused", str(error), more=dict(error.more))
     if isinstance(error, ValueRefused):  # the database's message may name the server or show the value
-        detail = (
-            "a value is too large, malformed or against a constraint of the database; the same would be refused again"
-        )
+        detail = "a value is too large, malformed or violates a constraint of the database; do not retry it unchanged"
         return Problem(error.code, detail)
     if isinstance(error, StoreError) and not isinstance(error, FolderUnavailable):  # may name addresses and paths
         if error.code in _NOT_READY:
-            return Problem("not_ready", "the database is not ready for this version; the server's log has the reason")
+            return Problem("not_ready", "the database schema is not ready for this release; see the server's log")
         if isinstance(error, StatementRefused | NoTransactions):  # a retry would be refused, too
-            return Problem("internal_error", "an operator must change something; the server's log has the reason")
+            return Problem("internal_error", "an operator must correct the configuration; see the server's log")
         return Problem(
             "store_unavailable",
-            "the database failed this request; the server's log has the reason",
+            "the database failed this request; see the server's log",
         )
     if error.code in PROBLEMS:
         return Problem(error.code, str(error))
-    return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")
+    return Problem("internal_error", "unexpected error; see the server's log")

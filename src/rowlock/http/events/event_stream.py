@@ -75,7 +75,7 @@ class EventStream:
         """Subscribe from now on, or from the end of an earlier connection; raises Problem (429) at the client limit."""
         most = self._app.settings.http_event_clients_max
         if len(self._listeners) >= most:
-            raise Problem("too_many_requests", f"{most:,} clients listen here already", {"retry-after": "30"})
+            raise Problem("too_many_requests", f"{most:,} clients are already connected", {"retry-after": "30"})
         listener = Subscriber(token_id, wants)
         self._listeners.add(listener)  # first: changes during the query of the past come twice, not never
         try:

@@ -56,7 +56,8 @@ class Auth:
             wait = self._rates.wait_seconds(token.id)
             if wait:
                 raise _too_many(
-                    f"this token may ask {self._app.settings.http_requests_per_second:,} times a second", wait
+                    f"the limit of this token is {self._app.settings.http_requests_per_second:,} requests per second",
+                    wait,
                 )
             self._rates.take(token.id)
             self.tokens.used(self._app.store, token.id)
@@ -71,10 +72,12 @@ class Auth:
             given = session_of(scope)
             if given is None:
                 raise Problem(
-                    "unauthorized", "send `Authorization: Bearer rlk_…`; `rowlock token create` makes a token"
+                    "unauthorized", "send `Authorization: Bearer rlk_…`; `rowlock token create` creates a token"
                 )
             if not from_here(scope):
-                raise Problem("cross_site", "this was sent from another site, in the name of whoever is signed in here")
+                raise Problem(
+                    "cross_site", "this request was sent from another site with the session of a signed-in user"
+                )
         return await self.known(given, scope)
 
     async def known(self, given: str, scope: Scope) -> TokenRecord:
@@ -91,14 +94,14 @@ class Auth:
         if found is not None:
             return found
         if wait:
-            raise _too_many("too many tokens that are not known here came from this address", wait)
+            raise _too_many("too many requests with unknown tokens came from this address", wait)
         self._guesses.take(address)
         raise Problem("unauthorized", "this token is unknown, expired or revoked")
 
     async def _slow_down(self) -> None:
         """Wait 0.1 s, one request after the other; raises Problem (429) if 20 are waiting."""
         if self._slowed >= _SLOWED_MAX:
-            raise _too_many("too many tokens that are not known here are being looked up", 1.0)
+            raise _too_many("too many unknown tokens are being checked", 1.0)
         self._slowed += 1
         try:
             async with self._slow:
@@ -145,9 +148,9 @@ class Needs:
     async def __call__(self, request: Request) -> Caller:
         caller: Caller = request.scope[CALLER]
         if not caller.token.role.covers(self.role):
-            raise Problem("forbidden", f"this needs the role {self.role}; the token has {caller.token.role}")
+            raise Problem("forbidden", f"this requires the role {self.role}; the token has {caller.token.role}")
         if self.fleet and caller.token.company_id is not None:
-            raise Problem("company_scope", "this concerns all companies, and the token is for one")
+            raise Problem("company_scope", "this concerns all companies, and the token is for one company")
         return caller
 
 

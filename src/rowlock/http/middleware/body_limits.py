@@ -53,7 +53,7 @@ class _Place:
         if self._held:
             return
         if self._places.locked():
-            raise Problem("too_many_requests", "too many large bodies are here already; try again")
+            raise Problem("too_many_requests", "too many large bodies are being received; try again")
         await self._places.acquire()
         self._held = True
 
@@ -97,7 +97,7 @@ class Body:
                 kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
                 if is_page(scope):
                     if kind != _FORM:
-                        raise Problem("unsupported_media_type", "pages take what their forms send")
+                        raise Problem("unsupported_media_type", "this page accepts only the fields of its form")
                 elif kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
                     raise Problem("unsupported_media_type", "send the body as `Content-Type: application/json`")
             told = False
@@ -117,7 +117,7 @@ class Body:
         bytes_max = upload_bytes_max(scope, self._settings)
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
         if announced.isdigit() and int(announced) > bytes_max + FORM_BYTES:
-            raise Problem("file_too_large", f"a file may have {bytes_max:,} bytes at most")
+            raise Problem("file_too_large", f"a file can have at most {bytes_max:,} bytes")
         scope["rowlock.body"] = b""
         async with _Place(self._large) as place:
             await place.take()
@@ -154,11 +154,11 @@ class Body:
                     if not message.get("more_body", False):
                         return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
-            raise Problem("request_timeout", f"the body did not arrive within {self._seconds:g} seconds") from None
+            raise Problem("request_timeout", f"the body was not received within {self._seconds:g} seconds") from None
 
 
 def _too_large(bytes_max: int) -> Problem:
-    return Problem("body_too_large", f"a body may have {bytes_max:,} bytes at most")
+    return Problem("body_too_large", f"a body can have at most {bytes_max:,} bytes")
 
 
 async def hear_out(scope: Scope, receive: Receive) -> None:

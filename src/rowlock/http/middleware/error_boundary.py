@@ -65,7 +65,7 @@ class ErrorBoundary:
         self._here += not listens
         try:
             if self._here > self._most:
-                raise Problem("too_many_requests", f"{self._most:,} requests are being answered", {"retry-after": "1"})
+                raise Problem("too_many_requests", f"{self._most:,} requests are in progress", {"retry-after": "1"})
             # A file may take long to arrive: its route limits the time of each piece.
             async with asyncio.timeout(None if listens or is_upload(scope) else self._seconds):
                 await self._inner(scope, receive_on, send_on)
@@ -83,12 +83,12 @@ class ErrorBoundary:
         if isinstance(error, Problem):
             return error
         if isinstance(error, TimeoutError):
-            return Problem("timeout", f"the answer took longer than {self._seconds:g} seconds")
+            return Problem("timeout", f"the response took longer than {self._seconds:g} seconds")
         if isinstance(error, RowlockError):
             return logged(error, scope["path"], self._redact)
         log: Any = logs.get()
         log.error("http.failed", method=scope["method"], path=scope["path"], exc_info=error)
-        return Problem("internal_error", "something unexpected went wrong; the server's log has the reason")
+        return Problem("internal_error", "unexpected error; see the server's log")
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -129,9 +129,9 @@ def reserved(request: Request) -> RequestAnswer | None:
 
 def _again(known: RequestAnswer) -> Response:
     if known.state is RequestState.RUNNING:
-        return Problem("idempotency_in_progress", "a request with this key is being answered; try again").response()
+        return Problem("idempotency_in_progress", "a request with this key is in progress; try again").response()
     if known.state is RequestState.OTHER:
-        return Problem("idempotency_key_reused", "use a new key for every new request").response()
+        return Problem("idempotency_key_reused", "use a new key for each new request").response()
     assert known.status is not None
     media_type = MEDIA_TYPE if known.status >= 400 else JSON
     headers = {"idempotency-replayed": "true", "cache-control": "no-store"}

@@ -24,7 +24,7 @@ posted = APIRouter(prefix="/api/admin/queue", tags=["administration"], route_cla
 async def health(
     request: Request,
     caller: FleetAdmin,
-    queue: Annotated[models.Name | None, Query(description="Another queue than the default one.")] = None,
+    queue: Annotated[models.Name | None, Query(description="The queue; default: the default queue.")] = None,
 ) -> Response:
     return polled(request, {"success": True, "data": await caller.management.queue_health(queue)})
 
@@ -39,7 +39,7 @@ async def failures(
     job_name: Annotated[models.Name | None, Query(alias="jobName", description="Only of jobs of this type.")] = None,
     job_id: Annotated[str | None, Query(alias="jobId", max_length=64, description="Only of this job.")] = None,
     final: Annotated[bool | None, Query(description="Only last attempts, or only earlier ones.")] = None,
-    unresolved: Annotated[bool, Query(description="Only where the job was not retried since.")] = False,
+    unresolved: Annotated[bool, Query(description="Only failures whose job was not retried since.")] = False,
     limit: LimitQuery = 50,
     cursor: CursorQuery = None,
 ) -> Response:
@@ -73,6 +73,6 @@ async def retry(request: Request, caller: Admin, given: models.RetryGiven) -> Re
     return answer({"success": True, "data": await caller.management.retry_failure(given.failure_id)})
 
 
-@router.post("/prune", response_model=replies.PrunedEnvelope, summary="Remove what retention lets go, now")
+@router.post("/prune", response_model=replies.PrunedEnvelope, summary="Prune now")
 async def prune(caller: FleetAdmin) -> Response:
     return answer({"success": True, "data": await caller.management.prune()})

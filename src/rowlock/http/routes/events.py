@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
     response_class=Response,
     responses={
         200: {
-            "description": "Events, for as long as the client listens.",
+            "description": "Events, until the client disconnects.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
     },
@@ -42,7 +42,7 @@ async def events(
     import_id: Annotated[
         str | None, Query(alias="import", max_length=64, description="Only the import with this id.")
     ] = None,
-    last_event_id: Annotated[str | None, Header(description="Go on after this event.", max_length=100)] = None,
+    last_event_id: Annotated[str | None, Header(description="Continue after this event.", max_length=100)] = None,
 ) -> Response:
     """Server-sent events from every process and machine.
 

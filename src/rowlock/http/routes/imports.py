@@ -84,7 +84,7 @@ async def import_jobs(
     request: Request,
     caller: Viewer,
     type: Annotated[models.Name | None, Query(description="Only imports of this type.")] = None,
-    status: Annotated[models.ImportWord | None, Query(description="Only imports in this state.")] = None,
+    status: Annotated[models.ImportWord | None, Query(description="Only imports with this status.")] = None,
     company_id: Annotated[
         models.Name | None, Query(alias="companyId", description="Only imports of this company.")
     ] = None,
@@ -118,7 +118,7 @@ async def import_errors(
     request: Request,
     caller: Viewer,
     import_id: ImportId,
-    limit: Annotated[models.Limit, Query(description="The errors of so many rows, at most.")] = 100,
+    limit: Annotated[models.Limit, Query(description="Maximum number of rows.")] = 100,
     after_row: Annotated[
         int, Query(alias="afterRow", ge=0, le=_ROW_MAX, description="The nextRow of an earlier page.")
     ] = 0,
@@ -181,7 +181,7 @@ async def import_types(request: Request, caller: Viewer) -> Response:
     "/import-types/{name:path}/template.csv",
     response_class=Response,
     responses={200: _CSV},
-    summary="Download an empty file with the columns of an import type",
+    summary="Download a template with the columns of an import type",
 )
 async def import_template(caller: Viewer, name: TypeName) -> Response:
     try:

@@ -26,21 +26,21 @@ router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
 posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
 
 JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
-StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs in this state.")]
+StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs with this status.")]
 TypeFilter = Annotated[
-    models.Name | None, Query(description="Only jobs of this type; `name.*`: of all types that begin so.")
+    models.Name | None, Query(description="Only jobs of this type; `name.*`: all types with this prefix.")
 ]
 QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
 CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
-LimitQuery = Annotated[models.Limit, Query(description="At most so many.")]
+LimitQuery = Annotated[models.Limit, Query(description="Maximum number of jobs.")]
 ReasonFilter = Annotated[
-    models.Reason | None, Query(description="Only jobs that failed for this reason, as a group of them says it.")
+    models.Reason | None, Query(description="Only jobs that failed for this reason, as given by `dead-letter/groups`.")
 ]
-SinceFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued at or after this.")]
-UntilFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued before this.")]
+SinceFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued at or after this time.")]
+UntilFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued before this time.")]
 CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
-_EXISTING = {"model": replies.EnqueuedSchema, "description": "With `return_existing`: the job that exists."}
+_EXISTING = {"model": replies.EnqueuedSchema, "description": "With `return_existing`: the existing job."}
 
 
 @posted.post(
@@ -102,9 +102,7 @@ async def stats(request: Request, caller: Viewer) -> Response:
     return polled(request, await caller.management.stats())
 
 
-@router.get(
-    "/dead-letter", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List jobs that failed for good"
-)
+@router.get("/dead-letter", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List dead letters")
 async def dead_letter(
     request: Request,
     caller: Viewer,
@@ -125,7 +123,7 @@ async def dead_letter(
     "/dead-letter/groups",
     response_model=overview_replies.DeadGroupsSchema,
     responses=NOT_MODIFIED,
-    summary="Group jobs that failed for good by type and reason",
+    summary="Group dead letters by type and reason",
 )
 async def dead_groups(
     request: Request,
@@ -138,13 +136,13 @@ async def dead_groups(
     return polled(request, await caller.management.dead_groups(type=type, queue=queue, company_id=company_id))
 
 
-@posted.post("/dead-letter/retry", response_model=replies.RetriedSchema, summary="Queue failed jobs again")
+@posted.post("/dead-letter/retry", response_model=replies.RetriedSchema, summary="Retry dead letters")
 async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
     return answer(await caller.management.retry_dead(**_chosen(given)))
 
 
-@posted.post("/dead-letter/discard", response_model=replies.DiscardedSchema, summary="Remove failed jobs for good")
+@posted.post("/dead-letter/discard", response_model=replies.DiscardedSchema, summary="Discard dead letters")
 async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
     """The unique keys that they hold are free again."""
     return answer(await caller.management.discard_dead(**_chosen(given)))
@@ -159,10 +157,10 @@ async def get_job(
     request: Request,
     caller: Viewer,
     job_id: JobId,
-    raw: Annotated[bool, Query(description="With its secrets: for administrators.")] = False,
+    raw: Annotated[bool, Query(description="Include secrets; requires the role admin.")] = False,
 ) -> Response:
     if raw and not caller.token.role.covers(Role.ADMIN):
-        raise Problem("forbidden", f"raw needs the role admin; the token has {caller.token.role}")
+        raise Problem("forbidden", f"raw requires the role admin; the token has {caller.token.role}")
     return polled(request, await caller.management.job(job_id, raw=raw))
 
 
@@ -170,13 +168,15 @@ async def get_job(
     "/{job_id}/timeline",
     response_model=overview_replies.TimelineSchema,
     responses=fails(404) | NOT_MODIFIED,
-    summary="Get the life of a job",
+    summary="Get the timeline of a job",
 )
 async def timeline(
     request: Request,
     caller: Viewer,
     job_id: JobId,
-    stacks: Annotated[bool, Query(description="With stacks, which administrators of all companies alone get.")] = True,
+    stacks: Annotated[
+        bool, Query(description="Include stack traces; requires the role admin and a token for all companies.")
+    ] = True,
 ) -> Response:
     shown = stacks and caller.token.role.covers(Role.ADMIN)
     return polled(request, await caller.management.timeline(job_id, stacks=shown))

@@ -25,12 +25,12 @@ _TRUSTED_SECONDS = 1.0
 router = APIRouter(tags=["probes"])
 
 
-@router.get("/healthz", response_model=replies.StateSchema, summary="Does the process answer?")
+@router.get("/healthz", response_model=replies.StateSchema, summary="Liveness")
 async def healthz() -> Response:
     return answer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=replies.StateSchema, responses=fails(503), summary="Can it do its work?")
+@router.get("/readyz", response_model=replies.StateSchema, responses=fails(503), summary="Readiness")
 async def readyz(request: Request) -> Response:
     """503 while the database is away or not migrated; what is wrong with it is in the server's log."""
     state = request.app.state
@@ -39,7 +39,7 @@ async def readyz(request: Request) -> Response:
         task = asyncio.create_task(_ready(state.rowlock))
         state.ready = time.monotonic() + _TRUSTED_SECONDS, task  # needs no token: at most one check per second
     if not await asyncio.shield(task):
-        raise Problem("not_ready", "the database is away, or not migrated")
+        raise Problem("not_ready", "the database is not available or not migrated")
     return answer({"status": "ready"})
 
 

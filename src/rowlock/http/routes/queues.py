@@ -25,7 +25,11 @@ ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
 
 
 @router.get(
-    "/health", tags=["fleet"], response_model=replies.HealthSchema, responses=NOT_MODIFIED, summary="Is all well?"
+    "/health",
+    tags=["fleet"],
+    response_model=replies.HealthSchema,
+    responses=NOT_MODIFIED,
+    summary="Health of the database, queues and workers",
 )
 async def health(request: Request, caller: FleetViewer) -> Response:
     """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
@@ -44,12 +48,12 @@ async def queues(request: Request, caller: FleetViewer) -> Response:
     tags=["fleet"],
     response_model=overview_replies.HistorySchema,
     responses=NOT_MODIFIED,
-    summary="See the last minutes of every queue",
+    summary="Get the last minutes of every queue",
 )
 async def history(
     request: Request,
     caller: FleetViewer,
-    minutes: Annotated[int, Query(ge=1, le=HISTORY_MINUTES_MAX, description="So many, at most a day.")] = 60,
+    minutes: Annotated[int, Query(ge=1, le=HISTORY_MINUTES_MAX, description="Number of minutes, at most a day.")] = 60,
 ) -> Response:
     """What succeeded and failed in each minute, and how long the oldest ready job had waited."""
     return polled(request, await caller.management.history(minutes))
@@ -60,7 +64,7 @@ async def history(
     tags=["fleet"],
     response_model=overview_replies.DoingSchema,
     responses=NOT_MODIFIED,
-    summary="List workers with what each is doing",
+    summary="List workers with their running jobs",
 )
 async def doing(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.management.doing())
@@ -86,7 +90,7 @@ async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
     tags=["schedules"],
     response_model=replies.SchedulesSchema,
     responses=NOT_MODIFIED,
-    summary="List schedules with their next tick and last run",
+    summary="List schedules with their next time and last run",
 )
 async def schedules(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.management.schedules())
@@ -97,12 +101,12 @@ async def schedules(request: Request, caller: FleetViewer) -> Response:
     tags=["schedules"],
     response_model=replies.RunsSchema,
     responses=NOT_MODIFIED,
-    summary="List runs, the latest first",
+    summary="List runs, newest first",
 )
 async def runs(
     request: Request,
     caller: FleetViewer,
-    name: Annotated[models.Name | None, Query(description="Only of this schedule.")] = None,
+    name: Annotated[models.Name | None, Query(description="Only runs of this schedule.")] = None,
     limit: LimitQuery = 50,
 ) -> Response:
     return polled(request, await caller.management.runs(name, limit=limit))

@@ -23,7 +23,7 @@ posted = APIRouter(prefix="/api/v1/sync", tags=["sync"], route_class=Posted)
 Integration = Annotated[models.Name, Path(description="The name of an integration.", examples=["hubspot"])]
 Operation = Annotated[models.Name, Path(description="The name of one of its operations.", examples=["create_contact"])]
 
-_EXISTING = {"model": replies.EnqueuedSchema, "description": "The job of the same key, which waits or runs."}
+_EXISTING = {"model": replies.EnqueuedSchema, "description": "The job with the same key that waits or runs."}
 
 
 @router.get("", response_model=told.IntegrationsSchema, responses=NOT_MODIFIED, summary="List integrations")
@@ -46,7 +46,7 @@ async def stats(request: Request, caller: Viewer, integration: Integration) -> R
     "/{integration}/monitor",
     response_model=told.SyncMonitorSchema,
     responses=fails(404) | NOT_MODIFIED,
-    summary="See how an integration does",
+    summary="Get the state of an integration",
 )
 async def monitor(request: Request, caller: Viewer, integration: Integration) -> Response:
     """Counts, the most recent failures, how long jobs take and wait, and what is left of the limits on calls."""

@@ -44,10 +44,10 @@ _MEDIA = {
 
 _ABOUT = """Send a form (`multipart/form-data`) with the file in the field `file` and the options as fields before or
 after it, or the file itself as the body, with its name and the options in the query. Answers as soon as the file is
-durable and its import queued; ask for its progress at `Location`.
+durable and its import queued; `Location` reports its progress.
 
 The same file again, for the same type and company, is `409` with the earlier import in `existing`, unless `force` or
-`dryRun` is set; so an upload whose answer was lost may simply be sent again. `Idempotency-Key` is not looked at here.
+`dryRun` is set; so an upload whose response was lost can be sent again. `Idempotency-Key` is ignored here.
 """
 
 
@@ -123,9 +123,7 @@ class Upload:
 
     async def _raw(self, stack: AsyncExitStack) -> Received:
         if self._asked.filename is None:
-            raise Problem(
-                "validation_failed", "query.filename: what is the file called? Give ?filename=…, or send a form"
-            )
+            raise Problem("validation_failed", "query.filename: required; send ?filename=…, or send a form")
         media_type = self._request.headers.get("content-type", "").split(";")[0].strip().lower()
         incoming = await self._incoming(stack, self._asked.filename, media_type, {})
         async for chunk in self._chunks():
@@ -147,7 +145,7 @@ class Upload:
                 case Text(name, value):
                     texts[name] = value
         if received is None:
-            raise Problem("malformed_form", "the form has no file: it goes into the field `file`")
+            raise Problem("malformed_form", "the form has no file: put it into the field `file`")
         return received, texts
 
     async def _incoming(self, stack: AsyncExitStack, name: str, media_type: str, texts: dict[str, str]) -> Incoming:
@@ -157,7 +155,7 @@ class Upload:
             return await stack.enter_async_context(incoming)
         if incoming.kind.family != self._family:
             raise FileRefused(
-                f"{incoming.name}: this address takes {self._family} files; send it to "
+                f"{incoming.name}: this path accepts {self._family} files; send it to "
                 f"/api/v1/imports/{incoming.kind.family}/upload",
                 code="file_type_unknown",
             )
@@ -190,13 +188,13 @@ class Upload:
                 async with asyncio.timeout(seconds):
                     message = await self._request.receive()
             except TimeoutError:
-                raise Problem("request_timeout", f"nothing of the file arrived for {seconds:g} seconds") from None
+                raise Problem("request_timeout", f"no data was received for {seconds:g} seconds") from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
             self._over = not message.get("more_body", False)
             chunk = message.get("body", b"")
             left -= len(chunk)
             if left < 0:
-                raise Problem("file_too_large", "the form is larger than any file that this address takes")
+                raise Problem("file_too_large", "the form is larger than the largest file that this path accepts")
             if chunk:
                 yield chunk

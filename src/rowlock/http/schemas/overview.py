@@ -16,10 +16,10 @@ class QueueHistorySchema(Told):
     """One number for each minute."""
 
     succeeded: list[int]
-    failed: list[int] = Field(description="For good.")
+    failed: list[int] = Field(description="Dead letters.")
     failed_attempts: list[int]
     lag_seconds: list[float | None] = Field(
-        description="How long the oldest ready job had waited; null where nobody looked, for want of a supervisor."
+        description="Waiting time of the oldest available job; null if no supervisor was running to measure it."
     )
 
 
@@ -27,7 +27,7 @@ class HistorySchema(Told):
     """The last minutes of every queue."""
 
     minutes: list[datetime] = Field(
-        description="The oldest first; the last one has not ended.", examples=[[EXAMPLE_TIME]]
+        description="Oldest first; the last minute has not ended.", examples=[[EXAMPLE_TIME]]
     )
     queues: dict[str, QueueHistorySchema]
 
@@ -46,49 +46,51 @@ class RunningSchema(Told):
 
 
 class BusyWorkerSchema(WorkerSchema):
-    jobs: list[RunningSchema] = Field(description="What it runs, what began first first.")
+    jobs: list[RunningSchema] = Field(description="Its running jobs, oldest first.")
 
 
 class DoingSchema(Told):
     """Who does what."""
 
     workers: list[BusyWorkerSchema]
-    more: bool = Field(description="True: more jobs run than are told, which are 200.")
+    more: bool = Field(description="True: more than 200 jobs run; only 200 are listed.")
 
 
 class DeadGroupSchema(Told):
     """Failed jobs of one type that failed for the same reason."""
 
     type: str
-    reason: str = Field(description="The first line of the error, at most 200 characters; `reason` asks for it.")
+    reason: str = Field(description="The first line of the error, at most 200 characters; filter by it with `reason`.")
     count: int
     first_at: datetime
     last_at: datetime
-    sample_id: str = Field(description="The newest of them.", examples=[EXAMPLE_ID])
-    guidance: list[str] = Field(description="What people may do about them.")
+    sample_id: str = Field(description="The newest job of the group.", examples=[EXAMPLE_ID])
+    guidance: list[str] = Field(description="Guidance: what to do about them.")
 
 
 class DeadGroupsSchema(Told):
     """Failed jobs by type and reason, the largest group first."""
 
     groups: list[DeadGroupSchema]
-    more: bool = Field(description="True: there are more groups than are told, which are 200.")
-    looked_at: int = Field(description="How many failed jobs were looked at, the newest.")
-    complete: bool = Field(description="False: there are more failed jobs, and counts may be larger.")
+    more: bool = Field(description="True: there are more than 200 groups; only 200 are listed.")
+    looked_at: int = Field(description="Number of failed jobs that were counted, newest first.")
+    complete: bool = Field(description="False: not all failed jobs were counted, so counts may be larger.")
 
 
 class EventSchema(Told):
     """A moment in the life of a job."""
 
-    at: datetime = Field(description="When; of `due`, when it may start next.", examples=[EXAMPLE_TIME])
+    at: datetime = Field(
+        description="Time of the event; for `due`, the time of the next attempt.", examples=[EXAMPLE_TIME]
+    )
     kind: Literal["enqueued", "started", "failed", "retried", "due", "succeeded", "cancelled"] = Field(
         description="`failed`: an attempt; `retried`: by an operator."
     )
     attempt: int | None
-    seconds: float | None = Field(description="How long the attempt took that ended.")
-    owner: str | None = Field(description="The worker that ran it, where it is known.")
+    seconds: float | None = Field(description="Duration of the attempt that ended.")
+    owner: str | None = Field(description="The worker that ran it, if known.")
     reason: str | None
-    stack_trace: str | None = Field(description="For administrators.")
+    stack_trace: str | None = Field(description="Only for the role admin.")
 
 
 class TimelineSchema(Told):
@@ -96,4 +98,4 @@ class TimelineSchema(Told):
 
     job_id: str = Field(examples=[EXAMPLE_ID])
     events: list[EventSchema]
-    more: bool = Field(description="True: the oldest of more than 200 failed attempts are left out.")
+    more: bool = Field(description="True: there are more than 200 failed attempts; the oldest are omitted.")

@@ -56,17 +56,17 @@ class UniqueGiven(Given):
 
     policy: Literal["forever", "while_active", "window", "none"] = "forever"
     seconds: Annotated[float, Field(gt=0, le=DELAY_SECONDS_MAX)] | None = Field(
-        None, description="How long the window is; needed by it alone."
+        None, description="Length of the window; required for the policy window only."
     )
-    key: Name | None = Field(None, description="Compared instead of type and payload.")
+    key: Name | None = Field(None, description="Compare this key instead of type and payload.")
     on_conflict: Literal["reject", "return_existing"] = Field(
-        "reject", description="Answer 409 with the id of the existing job, or 200 with that job."
+        "reject", description="If the job exists: respond with 409 and its id, or with 200 and that job."
     )
 
     @model_validator(mode="after")
     def _seconds_of_window(self) -> UniqueGiven:
         if (self.policy == "window") != (self.seconds is not None):
-            raise ValueError("seconds goes with the policy window, and only with it")
+            raise ValueError("seconds is required for the policy window and not allowed otherwise")
         return self
 
     def unique(self) -> Unique:
@@ -85,24 +85,24 @@ class EnqueueGiven(Given):
         json_schema_extra={"examples": [{"type": "healthPing"}, {"type": "demo.sleep", "payload": {"seconds": 3}}]}
     )
 
-    type: Name = Field(description="The job type, as the application names it.")
-    payload: dict[str, JsonValue] = Field(default_factory=dict, description="What its handler takes.")
-    queue: Name | None = Field(None, description="Another queue than the type's own.")
+    type: Name = Field(description="The job type.")
+    payload: dict[str, JsonValue] = Field(default_factory=dict, description="The parameters of the handler.")
+    queue: Name | None = Field(None, description="The queue; default: that of the type.")
     priority: Annotated[int, Field(ge=PRIORITY_RANGE[0], le=PRIORITY_RANGE[1])] | None = Field(
-        None, description="Lower runs first. Otherwise the type's, or 100."
+        None, description="Lower runs first; default: that of the type, or 100."
     )
     delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = Field(
-        0.0, description="Run it no sooner than so many seconds from now."
+        0.0, description="Delay in seconds before it runs."
     )
-    available_at: Moment | None = Field(None, description="Run it no sooner; instead of a delay.")
+    available_at: Moment | None = Field(None, description="The earliest time to run it; instead of delaySeconds.")
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
-        None, description="Attempts before it counts as failed."
+        None, description="Attempts before it is a dead letter."
     )
     company_id: Name | None = Field(None, description="The company that it belongs to.")
     unique: UniqueGiven | None = Field(
-        None, description="When it is a duplicate; otherwise as its type says, then as QUEUE_UNIQUE."
+        None, description="The unique policy; default: that of the type, then QUEUE_UNIQUE."
     )
-    limit_key: Name | None = Field(None, description="The limit that it counts under, instead of its type's.")
+    limit_key: Name | None = Field(None, description="The limit key; default: that of the type.")
 
 
 class SyncGiven(Given):
@@ -113,13 +113,13 @@ class SyncGiven(Given):
     )
 
     payload: dict[str, JsonValue] = Field(
-        description="What the operation takes. A body without `payload` is the payload itself."
+        description="The fields of the operation. A body without `payload` is the payload itself."
     )
     priority: Annotated[int, Field(ge=1, le=10)] | None = Field(
-        None, description="1 to 10, lower goes first. Otherwise the operation's, or 5."
+        None, description="1 to 10; lower runs first; default: that of the operation, or 5."
     )
     delay_seconds: Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX)] = Field(
-        0.0, description="Send it no sooner than so many seconds from now."
+        0.0, description="Delay in seconds before it is sent."
     )
     company_id: Name | None = Field(None, description="The company that it belongs to.")
 
@@ -142,38 +142,40 @@ class DeadGiven(Given):
     model_config = ConfigDict(json_schema_extra={"examples": [{"type": "demo.sleep", "dryRun": True}]})
 
     ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1_000)] | None = Field(
-        None, description="Only these."
+        None, description="Only these jobs."
     )
-    type: Name | None = Field(None, description="Only jobs of this type; `name.*`: of all types that begin so.")
+    type: Name | None = Field(None, description="Only jobs of this type; `name.*`: all types with this prefix.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")
     company_id: Name | None = Field(None, description="Only jobs of this company.")
-    reason: Reason | None = Field(None, description="Only jobs that failed for this reason, as a group says it.")
-    all: bool = Field(False, description="Every failed job: needed where nothing else is said.")
-    dry_run: bool = Field(False, description="Only say how many match.")
-    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(10_000, description="At most so many in one call.")
+    reason: Reason | None = Field(
+        None, description="Only jobs that failed for this reason, as given by `dead-letter/groups`."
+    )
+    all: bool = Field(False, description="Every failed job; required without other filters.")
+    dry_run: bool = Field(False, description="Only count the matching jobs.")
+    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(10_000, description="Maximum number of jobs in one call.")
     cursor: Cursor | None = Field(None, description="The nextCursor of an earlier call.")
 
     @model_validator(mode="after")
     def _chosen(self) -> DeadGiven:
         given = (self.ids, self.type, self.queue, self.company_id, self.reason)
         if any(each is not None for each in given) == self.all:
-            raise ValueError("which jobs? give ids, type, queue, companyId or reason, or else all: true")
+            raise ValueError("no jobs selected: give ids, type, queue, companyId or reason, or all: true")
         return self
 
 
 class ImportOptions(Given):
     """What is said about a file; the manifest says what is left out of type and sheet."""
 
-    type: Name | None = Field(None, description="The import type. Otherwise what the manifest says of the file's name.")
+    type: Name | None = Field(None, description="The import type; default: from the manifest, by file name.")
     sheet_name: Annotated[Name, Field(max_length=255)] | None = Field(
-        None, description="The sheet of a workbook. Otherwise what the manifest says, or the first one with rows."
+        None, description="The sheet of a workbook; default: from the manifest, or the first sheet with rows."
     )
     company_id: Name | None = Field(
         None, description="The company that it belongs to; that of the token, if it has one."
     )
     project_id: Name | None = Field(None, description="The project that it belongs to.")
-    force: bool = Field(False, description="Import it although the same file was imported before.")
-    dry_run: bool = Field(False, description="Load nothing; say what would change.")
+    force: bool = Field(False, description="Import the file even if it was imported before.")
+    dry_run: bool = Field(False, description="Load nothing; report what would change.")
 
 
 class ImportNamedGiven(ImportOptions):
@@ -182,7 +184,7 @@ class ImportNamedGiven(ImportOptions):
     model_config = ConfigDict(json_schema_extra={"examples": [{"filename": "Accounts-Payable.xlsx"}]})
 
     filename: Annotated[str, Field(min_length=1, max_length=255)] = Field(
-        description="The name of a file in the import folder, without folders."
+        description="The name of a file in the import folder, without a path."
     )
 
 
@@ -192,7 +194,7 @@ class UploadAsked(ImportOptions):
     model_config = ConfigDict(extra="ignore")
 
     filename: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
-        None, description="The file's name: needed where the body is the file itself, and not a form."
+        None, description="The file name; required if the body is the file itself and not a form."
     )
 
 

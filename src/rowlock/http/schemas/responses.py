@@ -23,8 +23,8 @@ class JobSchema(Told):
     priority: int = Field(examples=[100])
     attempts: int
     max_attempts: int = Field(examples=[5])
-    deaths: int = Field(description="How many processes died while they ran it.")
-    lease: int = Field(description="Grows at every claim.")
+    deaths: int = Field(description="Number of processes that died while running it.")
+    lease: int = Field(description="Fencing token; grows with every claim.")
     visibility_timeout_ms: int = Field(examples=[30_000])
     available_at: datetime = Field(examples=[EXAMPLE_TIME])
     locked_at: datetime | None
@@ -38,7 +38,7 @@ class JobSchema(Told):
     cancel_requested: bool
     result: Any
     error: str | None
-    guidance: list[str] = Field(description="What people may do about it, where it failed for good.")
+    guidance: list[str] = Field(description="Guidance: what to do about it, if it is a dead letter.")
     company_id: str | None
     limit_key: str | None
     unique_key: str | None
@@ -46,21 +46,23 @@ class JobSchema(Told):
 
 
 class EnqueuedSchema(JobSchema):
-    created: bool = Field(description="False: a job with this unique key existed already.")
+    created: bool = Field(description="False: a job with this unique key already existed.")
 
 
 class PageSchema(Told):
     """Jobs, newest first."""
 
     jobs: list[JobSchema]
-    next_cursor: str | None = Field(description="Goes on where this page ends; null at the end.")
+    next_cursor: str | None = Field(description="Cursor of the next page; null at the end.")
 
 
 class RetriedSchema(Told):
     dry_run: bool
-    matched: int = Field(description="How many jobs were looked at; of a dry run, how many match (at most 1,000,000).")
+    matched: int = Field(
+        description="Number of jobs examined; in a dry run, number of jobs that match (at most 1,000,000)."
+    )
     retried: int
-    conflicts: list[str] = Field(description="Jobs that stay failed: another job holds their unique key now.")
+    conflicts: list[str] = Field(description="Jobs that stay failed because another job has their unique key.")
     next_cursor: str | None
 
 
@@ -85,8 +87,8 @@ class StatsSchema(Told):
     """How many jobs there are, and what happened in the last hour."""
 
     counts: dict[StatusWord, int]
-    counted_up_to: int | None = Field(description="With a company's token, jobs are counted so far and no further.")
-    last_hour: HourSchema | None = Field(description="Null with a company's token.")
+    counted_up_to: int | None = Field(description="With a token for one company, jobs are counted up to this number.")
+    last_hour: HourSchema | None = Field(description="Null with a token for one company.")
 
 
 class QueueSchema(Told):
@@ -105,7 +107,7 @@ class QueuesSchema(Told):
 class SwitchedSchema(Told):
     name: str
     paused: bool
-    known: bool = Field(description="False: no handler is on this queue and no job waits there.")
+    known: bool = Field(description="False: the queue has no handlers and no waiting jobs.")
 
 
 class RunSchema(Told):
@@ -195,7 +197,7 @@ class HealthSchema(Told):
     queues: list[QueueSchema]
     workers: list[WorkerSchema]
     unserved_types: list[UnservedTypeSchema] = Field(
-        description="Jobs wait for them, and no live worker has a handler."
+        description="Types with waiting jobs for which no live worker has a handler."
     )
     warnings: list[str]
 
@@ -243,10 +245,10 @@ class FailureSchema(Told):
     failed_reason: str
     stack_trace: str | None
     first_failed_at: datetime
-    occurrences: int = Field(description="Identical failures that this one stands for, itself included.")
-    last_failed_at: datetime = Field(description="Of the last of them.")
+    occurrences: int = Field(description="Number of identical failures in this record.")
+    last_failed_at: datetime = Field(description="Time of the last of them.")
     resolved_at: datetime | None
-    started_at: datetime | None = Field(description="Null where an older release noted it.")
+    started_at: datetime | None = Field(description="Null if an older release recorded it.")
     lock_owner: str | None = Field(description="The worker that ran it.")
 
 
@@ -290,7 +292,7 @@ class PrunedEnvelope(Told):
 
 
 class FieldProblem(BaseModel):
-    field: str = Field(description="Where: body.type, query.limit, …")
+    field: str = Field(description="Place of the field: body.type, query.limit, …")
     message: str
 
 
@@ -300,13 +302,13 @@ class ProblemSchema(BaseModel):
     type: str = Field(examples=["urn:rowlock:problem:job_not_found"])
     title: str
     status: int
-    code: str = Field(description="Stable: programs may rely on it.", examples=["job_not_found"])
+    code: str = Field(description="Stable code.", examples=["job_not_found"])
     detail: str
-    existingJobId: str | None = Field(None, description="With duplicate_job: the id of the job that exists.")
+    existingJobId: str | None = Field(None, description="With duplicate_job: the id of the existing job.")
     existingRemoved: bool | None = Field(
         None,
-        description="With duplicate_job; true: that job is over and was removed by retention, only its key is left.",
+        description="With duplicate_job: true if that job was pruned and only its key is left.",
     )
     existingImportId: str | None = Field(None, description="With duplicate_import: the id of the earlier import.")
-    existing: JobSchema | ImportSchema | None = Field(None, description="And that job, or that import.")
-    errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every field that is wrong.")
+    existing: JobSchema | ImportSchema | None = Field(None, description="The existing job or import.")
+    errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every invalid field.")

@@ -12,15 +12,15 @@ from rowlock.http.schemas.requests import EXAMPLE_ID, StatusWord
 
 class OperationSchema(Told):
     name: str = Field(examples=["create_contact"])
-    type: str = Field(description="The type of its jobs.", examples=["hubspot.create_contact"])
+    type: str = Field(description="The job type.", examples=["hubspot.create_contact"])
     enabled: bool = Field(description="False: its jobs are skipped.")
-    priority: int = Field(description="Of jobs that name none; lower goes first.", examples=[5])
-    fields: list[str] = Field(description="Of its payload; none: it takes any.")
+    priority: int = Field(description="Default priority; lower runs first.", examples=[5])
+    fields: list[str] = Field(description="Fields of its payload; empty: any.")
     key: str | None = Field(
-        description="While a job of this key waits or runs, sending gives that job, with the new payload."
+        description="While a job with this key waits or runs, sending updates its payload and returns it."
     )
-    about: str | None = Field(description="Of jobs about the same, one calls at a time, in no certain order.")
-    batch: int | None = Field(description="So many jobs may go in one call.")
+    about: str | None = Field(description="Jobs with the same subject call one at a time, in no particular order.")
+    batch: int | None = Field(description="Maximum number of jobs in one call.")
 
 
 class IntegrationSchema(Told):
@@ -28,9 +28,9 @@ class IntegrationSchema(Told):
 
     name: str = Field(examples=["hubspot"])
     enabled: bool
-    why: str | None = Field(description="Why it is disabled, and what enables it.")
-    queues: list[str] = Field(description="Where its jobs wait.")
-    scopes_url: str | None = Field(description="Where its owner says what our credentials may do.")
+    why: str | None = Field(description="Why it is disabled, and how to enable it.")
+    queues: list[str] = Field(description="The queue of its jobs.")
+    scopes_url: str | None = Field(description="Page where the owner sets the scopes of the credentials.")
     operations: list[OperationSchema]
 
 
@@ -41,10 +41,10 @@ class IntegrationsSchema(Told):
 class SyncStatsSchema(Told):
     """How many jobs of an integration there are; with a company's token, of that company."""
 
-    pending: int = Field(description="Waiting, and not tried yet.")
+    pending: int = Field(description="Waiting for their first attempt.")
     processing: int
-    failed: int = Field(description="Tried, and waiting for another try.")
-    dead: int = Field(description="Failed for good.")
+    failed: int = Field(description="Waiting for a retry.")
+    dead: int = Field(description="Dead letters.")
     completed24h: int = Field(alias="completed24h")
 
 
@@ -56,7 +56,7 @@ class SyncFailureSchema(Told):
     status: StatusWord
     error: str | None
     retry_count: int
-    next_retry_at: datetime | None = Field(description="Null: it is not tried again by itself.")
+    next_retry_at: datetime | None = Field(description="Null: no automatic retry.")
 
 
 class AllowanceSchema(Told):
@@ -65,9 +65,9 @@ class AllowanceSchema(Told):
     name: str = Field(examples=["10 s"])
     count: int
     per_seconds: float
-    group: str | None = Field(description="The calls that it is about; null: all.")
+    group: str | None = Field(description="The group of calls that it limits; null: all calls.")
     in_use: int
-    rests_until: datetime | None = Field(description="No call is made before, since the other side asked for it.")
+    rests_until: datetime | None = Field(description="No calls before this time, because the service asked to wait.")
 
 
 class SyncMonitorSchema(Told):
@@ -75,7 +75,11 @@ class SyncMonitorSchema(Told):
     enabled: bool
     why: str | None
     counts: SyncStatsSchema
-    failures: list[SyncFailureSchema] = Field(description="The 20 most recent.")
-    mean_processing_ms: float | None = Field(description="Of jobs that succeeded in the last 24 hours.")
-    lag_seconds: float | None = Field(description="How long the oldest job that could run has waited.")
-    limits: list[AllowanceSchema] = Field(description="None with a company's token: all companies share them.")
+    failures: list[SyncFailureSchema] = Field(description="The 20 most recent failures.")
+    mean_processing_ms: float | None = Field(
+        description="Mean duration of the jobs that succeeded in the last 24 hours."
+    )
+    lag_seconds: float | None = Field(description="Waiting time of the oldest available job.")
+    limits: list[AllowanceSchema] = Field(
+        description="Empty with a token for one company, because all companies share them."
+    )
