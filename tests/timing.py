@@ -25,7 +25,7 @@ class Timing:
         self._tests: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = PurePosixPath(report.nodeid.partition("::")[0]).parent.name
+        folder = str(PurePosixPath(report.nodeid.partition("::")[0]).parent)
         self._by_test[report.nodeid] += report.duration
         self._by_folder[folder] += report.duration
         self._tests[folder] += report.when == "setup"

@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     database_url: str = _setting(
         "DATABASE_URL", "sqlite:///rowlock.db", "where the jobs are: sqlite:///file.db, postgresql://…, mongodb://…"
     )
-    app: str = _setting("ROWLOCK_APP", "backoffice:app", "the application that the commands work on, module:attribute")
+    app: str | None = _setting("ROWLOCK_APP", None, "the application that the commands work on, module:attribute")
     listen_url: str | None = _setting(
         "ROWLOCK_LISTEN_URL", None, "a direct connection for notifications, where DATABASE_URL goes through a pooler"
     )

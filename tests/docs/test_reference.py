@@ -11,7 +11,8 @@ from docs import http_page
 from docs.settings_page import PAGE, page
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OVERVIEWS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "backoffice/README.md")]
+PAGES = [*OVERVIEWS, *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 

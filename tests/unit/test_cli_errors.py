@@ -256,7 +256,8 @@ def test_an_application_that_cannot_be_imported(
 
 def test_a_setting_that_is_wrong(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rowlock", "enqueue", "healthPing"]
-    done = subprocess.run(command, cwd=tmp_path, env={"QUEUE_POLL_MS": "soon"}, capture_output=True, text=True)
+    place = {"QUEUE_POLL_MS": "soon", "ROWLOCK_APP": "backoffice:app"}
+    done = subprocess.run(command, cwd=tmp_path, env=place, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: QUEUE_POLL_MS: Input should be a valid integer")
     assert done.stderr.count("\n") == 1

@@ -24,6 +24,7 @@ def name() -> str:
 def url(mongo: MongoServer, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A database of the test's own, with nothing in it."""
     monkeypatch.setenv("DATABASE_URL", "set by commands, restored by the fixture")
+    monkeypatch.setenv("ROWLOCK_APP", "backoffice:app")
     yield mongo.url_of(name)
     logs.reset()  # the stream that commands log to is gone after the test
     mongo.client.drop_database(name)

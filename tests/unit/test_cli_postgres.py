@@ -21,6 +21,7 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     monkeypatch.setenv("DATABASE_URL", "set by commands, restored by the fixture")
+    monkeypatch.setenv("ROWLOCK_APP", "backoffice:app")
     yield postgres.url_of(name)
     logs.reset()  # the stream that commands log to is gone after the test
 

@@ -25,7 +25,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             [sys.executable, "-m", "rowlock", *arguments],
             cwd=tmp_path,
-            env=own | environment,
+            env=own | {"ROWLOCK_APP": "backoffice:app"} | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,7 +81,7 @@ def test_up_says_what_runs_and_stops_when_told(start: Start, number: signal.Sign
     assert {"demo.sleep", "generateMonthlySnapshots", "healthPing"} <= set(told["types"])
     assert told["queues"] == ["ai-cfo-jobs", "imports"]
     assert "customers" in told["imports"]
-    assert told["enqueue"] == "rowlock enqueue healthPing"
+    assert told["enqueue"] == "rowlock enqueue healthPing --app backoffice:app"
     assert any("worker.started" in line for line in iter(up.stderr.readline, ""))
     up.send_signal(number)
     _, log = up.communicate()

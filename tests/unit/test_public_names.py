@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import rowlock
+from public_modules import PUBLIC_MODULES
 from rowlock import errors
 
 ERRORS = {
@@ -18,11 +21,22 @@ ERRORS = {
 }
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_sorted() -> None:
     assert list(rowlock.__all__) == sorted(rowlock.__all__)
-    assert len(set(rowlock.__all__)) == len(rowlock.__all__)
-    for name in rowlock.__all__:
-        assert getattr(rowlock, name) is not None
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_the_public_names_are_there(module: str) -> None:
+    found = import_module(module)
+    assert len(set(found.__all__)) == len(found.__all__)
+    for name in found.__all__:
+        assert getattr(found, name) is not None
+
+
+def test_the_public_modules_are_those_of_the_documentation() -> None:
+    page = Path(__file__).parents[2] / "docs" / "architecture.md"
+    section = page.read_text(encoding="utf-8").partition("## Public names")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == PUBLIC_MODULES
 
 
 def test_everything_that_is_imported_there_is_public() -> None:

@@ -12,7 +12,7 @@ from rowlock.settings import Settings, load
 # Field, variables, default, another value as text, and as the setting has it.
 TABLE: list[tuple[str, list[str], Any, str, Any]] = [
     ("database_url", ["DATABASE_URL"], "sqlite:///rowlock.db", "sqlite:///other.db", "sqlite:///other.db"),
-    ("app", ["ROWLOCK_APP"], "backoffice:app", "shop:app", "shop:app"),
+    ("app", ["ROWLOCK_APP"], None, "shop:app", "shop:app"),
     ("listen_url", ["ROWLOCK_LISTEN_URL"], None, "postgresql://direct", "postgresql://direct"),
     ("connections", ["ROWLOCK_CONNECTIONS"], 4, "7", 7),
     ("queue", ["WORKER_QUEUE_NAME"], "default", "jobs", "jobs"),

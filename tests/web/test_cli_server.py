@@ -71,7 +71,8 @@ def run(site: Site) -> Run:
 
 async def here(site: Site, *arguments: str) -> Done:
     """The same command on the database itself."""
-    return await asyncio.to_thread(command, *arguments, "--database", site.app.settings.database_url)
+    place = ("--database", site.app.settings.database_url)
+    return await asyncio.to_thread(command, *arguments, *place, ROWLOCK_APP="backoffice:app")
 
 
 @pytest.mark.every_store

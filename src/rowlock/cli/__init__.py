@@ -13,7 +13,6 @@ import typer
 
 from rowlock.cli import (
     dead,
-    demo,
     doctor,
     enqueue,
     failures,
@@ -36,7 +35,7 @@ from rowlock.cli.errors import reported
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 for part in (
     *(up, worker, serve, enqueue, jobs, dead, failures, import_file, imports, sync, schedules, queues),
-    *(token, store, health, metrics, doctor, demo),
+    *(token, store, health, metrics, doctor),
 ):
     part.register(app)
 

@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NAME_IT = "give --app MODULE:ATTR or set ROWLOCK_APP; `rowlock init` writes one to start from"
 
-def import_app(name: str, database: str | None = None, **settings: Any) -> Rowlock:
-    """Import an application, from the current directory first, on `database` if given; raises SettingsError."""
+
+def import_app(name: str | None, database: str | None = None, **settings: Any) -> Rowlock:
+    """Import an application, from the current directory first, on `database` if given; raises SettingsError.
+
+    Without a name, it is an application that declares nothing: enough to look at a store and to manage it.
+    """
     from rowlock.app import Rowlock
 
+    if name is None:
+        return Rowlock(database)
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -54,7 +61,10 @@ def split_name(name: str) -> tuple[str, str]:
     return module, attribute or "app"
 
 
-def full_name(name: str) -> str:
+def full_name(name: str | None) -> str:
+    """Return a name as MODULE:ATTR; raises SettingsError if there is none."""
+    if name is None:
+        raise SettingsError(f"this command needs an application: {NAME_IT}")
     return ":".join(split_name(name))
 
 

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     help=options.examples(
         "List failed jobs, newest first, with the reason of each.",
         "rowlock dead list",
-        "rowlock dead list --type demo.sleep --json",
+        "rowlock dead list --type email.send --json",
         "rowlock dead list --groups",
     ),
 )
@@ -77,13 +77,13 @@ async def list_(
 @commands.command(
     help=options.examples(
         "Queue failed jobs again, with fresh attempts.",
-        "rowlock dead retry --type demo.sleep --dry-run",
+        "rowlock dead retry --type email.send --dry-run",
         "rowlock dead retry --queue imports --yes",
         "rowlock dead retry --reason 'TimeoutError: no answer within 30 s'",
         "rowlock dead retry --all",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def retry(
     management: Operations,
     out: Output,
@@ -109,8 +109,8 @@ async def retry(
     help=options.examples(
         "Remove failed jobs for good, and free the unique keys that they hold.",
         "rowlock dead discard 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
-        "rowlock dead discard --type demo.sleep --dry-run",
-        "rowlock dead discard --type demo.sleep --yes    # in a script",
+        "rowlock dead discard --type email.send --dry-run",
+        "rowlock dead discard --type email.send --yes    # in a script",
     )
 )
 @asks()

@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
     )(doctor)
 
 
-def doctor(
-    app: options.App = options.APP_DEFAULT, database: options.Database = None, json: options.Json = False
-) -> int:
+def doctor(app: options.App = None, database: options.Database = None, json: options.Json = False) -> int:
     import asyncio
 
     from rowlock.cli.output import Output
@@ -47,10 +45,10 @@ def doctor(
     return 1 if bad else 0
 
 
-async def _diagnose(name: str, database: str | None) -> list[Finding]:
+async def _diagnose(name: str | None, database: str | None) -> list[Finding]:
     """Run every check; bad settings end the run, other failures do not stop the rest."""
     from rowlock.app import Rowlock
-    from rowlock.cli.application import import_app
+    from rowlock.cli.application import NAME_IT, import_app
     from rowlock.errors import RowlockError, SettingsError
     from rowlock.settings import load
     from rowlock.storage.records import Finding, Severity
@@ -63,7 +61,10 @@ async def _diagnose(name: str, database: str | None) -> list[Finding]:
         return [Finding("settings", Severity.ERROR, str(error), "correct the environment; see `rowlock.Settings`")]
     try:
         app = import_app(name, database)
-        findings.append(Finding("application", Severity.OK, f"{name} has {len(app.registry)} job types"))
+        found = Finding("application", Severity.OK, f"{name} has {len(app.registry)} job types")
+        if name is None:
+            found = Finding("application", Severity.WARNING, "no application is named, so none is checked", NAME_IT)
+        findings.append(found)
     except RowlockError as error:
         findings.append(Finding("application", Severity.ERROR, str(error), "see --app and ROWLOCK_APP"))
         app = Rowlock(settings=settings)
@@ -165,13 +166,13 @@ async def _troubles(app: Rowlock) -> list[Finding]:
     return findings
 
 
-async def _work(app: Rowlock, name: str) -> list[Finding]:
+async def _work(app: Rowlock, name: str | None) -> list[Finding]:
     """Check for jobs that no worker will run."""
     from rowlock.management import ManagementService
     from rowlock.management.queues import unserved_warning
     from rowlock.storage.records import Finding, Severity
 
-    if not len(app.registry):
+    if name is None or not len(app.registry):
         return []
     found = await ManagementService(app).health()
     declared = {*app.engine.queues(), *(queue for hub in app.integrations.values() for queue in hub.queues)}

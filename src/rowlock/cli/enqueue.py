@@ -32,15 +32,15 @@ def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
             "Enqueue a job. The answer begins with its id; the job is durable when the command returns.",
-            "rowlock enqueue healthPing",
-            """rowlock enqueue demo.sleep --payload '{"seconds": 3}' --delay-seconds 60""",
-            "rowlock enqueue demo.sleep --payload @job.json --unique-key nightly-2030-01-01",
-            "rowlock enqueue healthPing --server https://jobs.example.org --token-file ~/.rowlock-token --wait",
+            "rowlock enqueue digest.send",
+            """rowlock enqueue email.send --payload '{"to": "a@b.c", "subject": "Hi"}' --delay-seconds 60""",
+            "rowlock enqueue email.send --payload @email.json --unique-key nightly-2030-01-01",
+            "rowlock enqueue digest.send --server https://jobs.example.org --token-file ~/.rowlock-token --wait",
         )
     )(enqueue)
 
 
-@asks(create=True)
+@asks(create=True, needs_app=True)
 async def enqueue(
     management: Operations,
     out: Output,

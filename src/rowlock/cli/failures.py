@@ -99,7 +99,7 @@ async def show(management: Operations, out: Output, id: FailureId) -> None:
         "rowlock failures retry 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def retry(management: Operations, out: Output, id: FailureId) -> None:
     done = await management.retry_failure(id)
     out.tell(done, f"job {done['jobId']} is queued again")

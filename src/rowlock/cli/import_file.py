@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     )(import_)
 
 
-@asks(create=True)
+@asks(create=True, needs_app=True)
 async def import_(
     management: Operations,
     out: Output,

@@ -118,7 +118,7 @@ async def errors(
         f"rowlock imports resume {_EXAMPLE}",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def resume(management: Operations, out: Output, id: ImportId) -> None:
     found = await management.resume_import(id)
     out.tell(found, f"{found['id']}  {found['fileName']} goes on, {found['status']}")

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     "list",
     help=options.examples(
         "List jobs, newest first.",
-        "rowlock jobs list --status failed --type demo.sleep",
+        "rowlock jobs list --status failed --type email.send",
         "rowlock jobs list --since 2h",
         "rowlock jobs list --limit 500 --json",
     ),
@@ -93,7 +93,7 @@ async def show(
         "rowlock jobs retry 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def retry(management: Operations, out: Output, id: JobId) -> None:
     job = await management.retry(id)
     out.tell(job, f"{job['id']}  {job['type']} is queued again on {job['queue']}")

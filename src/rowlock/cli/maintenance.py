@@ -56,7 +56,7 @@ async def migrate(app: Rowlock, out: Output) -> None:
     out.line(f"{app.store.url} is at schema {state.current}{said}")
 
 
-@asks()
+@asks(needs_app=True)
 async def prune(management: Operations, out: Output) -> None:
     done = await management.prune()
     if out.as_json:

@@ -27,13 +27,17 @@ Work = Callable[..., Awaitable[int | None]]
 Command = Callable[..., int]
 
 _TOKEN_BYTES_MAX = 4_096
-_LOCAL = {"app": (options.App, options.APP_DEFAULT), "database": (options.Database, None)}
+_LOCAL = {"app": (options.App, None), "database": (options.Database, None)}
 _REMOTE = {"server": (options.Server, None), "token_file": (options.TokenFile, None)}
 _FORM = {"json": (options.Json, False)}
 
 
-def asks(*, create: bool = False) -> Callable[[Work], Command]:
-    """Decorate a command that uses the management service; with `create`, it sets up an empty local database first."""
+def asks(*, create: bool = False, needs_app: bool = False) -> Callable[[Work], Command]:
+    """Decorate a command that uses the management service.
+
+    With `create`, it sets up an empty local database first. With `needs_app`, it fails if it works locally and no
+    application is named: what it does depends on what the application declares.
+    """
 
     def decorate(work: Work) -> Command:
         def run(context: typer.Context, **given: Any) -> int:
@@ -41,7 +45,7 @@ def asks(*, create: bool = False) -> Callable[[Work], Command]:
             server = _server(context, place)
             if server is not None:
                 return _ask_server(server, place, work, given)
-            return _ask_here(place, work, given, create)
+            return _ask_here(place, work, given, create, needs_app)
 
         return _with_options(run, work, _LOCAL | _REMOTE | _FORM)
 
@@ -65,7 +69,7 @@ def works(*, create: bool = False, check: bool = True) -> Callable[[Work], Comma
 class _Place:
     """The common options: where a command works, and in which form it answers."""
 
-    app: str
+    app: str | None
     database: str | None
     json: bool
     server: str | None = None
@@ -91,25 +95,27 @@ def _with_options(run: Command, work: Work, added: dict[str, tuple[Any, Any]]) -
 # -- locally ---------------------------------------------------------------------------------------
 
 
-def _ask_here(place: _Place, work: Work, given: dict[str, Any], create: bool) -> int:
+def _ask_here(place: _Place, work: Work, given: dict[str, Any], create: bool, needs_app: bool) -> int:
     async def ask(app: Any, out: Any, **given: Any) -> int | None:
         from rowlock.management import ManagementService
 
         management: Operations = ManagementService(app)
         return await work(management, out, **given)
 
-    return _work_here(place, ask, given, create=create)
+    return _work_here(place, ask, given, create=create, needs_app=needs_app)
 
 
-def _work_here(place: _Place, work: Work, given: dict[str, Any], *, create: bool, check: bool = True) -> int:
+def _work_here(
+    place: _Place, work: Work, given: dict[str, Any], *, create: bool, check: bool = True, needs_app: bool = False
+) -> int:
     import asyncio
 
-    from rowlock.cli.application import import_app, ready
+    from rowlock.cli.application import full_name, import_app, ready
     from rowlock.cli.output import Output
     from rowlock.errors import StoreUnavailable
     from rowlock.observe import logs
 
-    app = import_app(place.app, place.database)
+    app = import_app(full_name(place.app) if needs_app else place.app, place.database)
     logs.configure("warning", app.settings.log_format, app.redact)  # the command's output says the rest
 
     async def whole() -> int:

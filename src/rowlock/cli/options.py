@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
-APP_DEFAULT = "backoffice:app"
-
 App = Annotated[
-    str,
-    typer.Option("--app", metavar="MODULE:ATTR", envvar="ROWLOCK_APP", help="The application with the job types."),
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:ATTR",
+        envvar="ROWLOCK_APP",
+        help="The application with the job types. `rowlock init` writes one to start from.",
+        show_default=False,
+    ),
 ]
 Database = Annotated[
     str | None,

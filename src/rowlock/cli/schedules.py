@@ -82,7 +82,7 @@ async def pause(management: Operations, out: Output, name: Name) -> None:
         "rowlock schedules resume nightly",
     ),
 )
-@asks()
+@asks(needs_app=True)
 async def resume(management: Operations, out: Output, name: Name) -> None:
     done = await management.resume_schedule(name)
     out.tell(done, f"{name} goes on at {done['nextAt']}")
@@ -91,7 +91,7 @@ async def resume(management: Operations, out: Output, name: Name) -> None:
 @commands.command(
     help=options.examples("Run the job of a schedule now, out of turn.", "rowlock schedules run nightly"),
 )
-@asks()
+@asks(needs_app=True)
 async def run(management: Operations, out: Output, name: Name) -> None:
     done = await management.run_schedule(name)
     out.tell(done, f"job {done['jobId']} is queued")

@@ -35,18 +35,18 @@ def serve(
     descriptor: Annotated[
         int | None, typer.Option(hidden=True, min=0, help="A socket that listens already: for `rowlock up`.")
     ] = None,
-    app: options.App = options.APP_DEFAULT,
+    app: options.App = None,
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, and log in JSON lines.")] = False,
 ) -> int:
     from rowlock.cli import api
-    from rowlock.cli.application import logging_app, ready, run
+    from rowlock.cli.application import full_name, logging_app, ready, run
     from rowlock.cli.output import Output
 
-    channel = None
+    name, channel = full_name(app), None
     if descriptor is not None:
         database, channel = api.take_order(descriptor)
-    application = logging_app(app, database, json)
+    application = logging_app(name, database, json)
     web, settings = api.serving(), application.settings
     if descriptor is not None:
         bound = socket.socket(fileno=descriptor)

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         "rowlock sync list --json",
     ),
 )
-@asks()
+@asks(needs_app=True)
 async def list_(management: Operations, out: Output) -> None:
     found = await management.integrations()
     if out.as_json:
@@ -62,7 +62,7 @@ async def list_(management: Operations, out: Output) -> None:
         "rowlock sync stats --json | jq .dead",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def stats(management: Operations, out: Output, integration: Name = None) -> None:
     found = await management.sync_stats(await _chosen(management, integration))
     out.json(found) if out.as_json else out.fields(_counts(found))
@@ -76,7 +76,7 @@ async def stats(management: Operations, out: Output, integration: Name = None) -
         "rowlock sync monitor hubspot --server https://jobs.example.org --token-file ~/.rowlock-token --json",
     )
 )
-@asks()
+@asks(needs_app=True)
 async def monitor(management: Operations, out: Output, integration: Name = None) -> None:
     found = await management.sync_monitor(await _chosen(management, integration))
     out.json(found) if out.as_json else _show(found, out)
@@ -90,7 +90,7 @@ async def monitor(management: Operations, out: Output, integration: Name = None)
         "rowlock sync send hubspot sync_payment --payload @payment.json --priority 3 --wait",
     )
 )
-@asks(create=True)
+@asks(create=True, needs_app=True)
 async def send(
     management: Operations,
     out: Output,

@@ -41,7 +41,7 @@ def up(
     port: options.Port = None,
     no_api: Annotated[bool, typer.Option("--no-api", help="Workers only.")] = False,
     processes: options.Processes = None,
-    app: options.App = options.APP_DEFAULT,
+    app: options.App = None,
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Say what runs in JSON, and log in JSON lines.")] = False,
 ) -> int:
@@ -50,8 +50,8 @@ def up(
     from rowlock.cli.output import Output
     from rowlock.cli.worker import supervise
 
-    application = logging_app(app, database, json)
     name = full_name(app)
+    application = logging_app(name, database, json)
     out = Output(json)
 
     async def whole() -> int:
@@ -126,7 +126,6 @@ async def _running(
     types = sorted(declared.name for declared in app.registry if declared.name != IMPORT_JOB)
     first = "healthPing" if "healthPing" in types else next(iter(types), None)
     elsewhere = "" if database is None else f" --database {app.store.url}"
-    other = "" if name == options.APP_DEFAULT else f" --app {name}"
     return {
         "pid": os.getpid(),
         "app": name,
@@ -140,8 +139,8 @@ async def _running(
             {"name": hub.name, "enabled": hub.disabled is None, "why": hub.disabled}
             for _, hub in sorted(app.integrations.items())
         ],
-        "enqueue": first and f"rowlock enqueue {first}{other}{elsewhere}",
-        "look": f"rowlock jobs list{other}{elsewhere}",
+        "enqueue": first and f"rowlock enqueue {first} --app {name}{elsewhere}",
+        "look": f"rowlock jobs list --app {name}{elsewhere}",
     }
 
 

@@ -44,14 +44,14 @@ def worker(
         ),
     ] = None,
     drain: Annotated[bool, typer.Option("--drain", help="Work until nothing is ready, then exit.")] = False,
-    app: options.App = options.APP_DEFAULT,
+    app: options.App = None,
     database: options.Database = None,
     json: Annotated[bool, typer.Option("--json", help="Log in JSON lines, also on a terminal.")] = False,
 ) -> int:
     from rowlock.cli.application import full_name, logging_app, ready, run
 
-    application = logging_app(app, database, json)
     name = full_name(app)
+    application = logging_app(name, database, json)
 
     async def whole() -> int:
         async with application:

@@ -101,7 +101,7 @@ class Fleet(CompanyScope):
     async def _queues(self) -> list[QueueRecord]:
         """Return the queues that the store knows, and the empty ones of the application."""
         found = {queue.name: queue for queue in await self._app.store.queues()}
-        for name in self._app.engine.queues():
+        for name in _declared(self._app.engine):
             found.setdefault(
                 name, QueueRecord(name, paused=False, ready=0, delayed=0, processing=0, oldest_ready_seconds=None)
             )
@@ -113,7 +113,7 @@ def unserved_types(totals: Sequence[Total], alive: Sequence[WorkerRecord], engin
 
     For a queue of this application that no worker serves, the application's own handlers count.
     """
-    served = {queue: set(engine.types) for queue in engine.queues()}
+    served = {queue: set(engine.types) for queue in _declared(engine)}
     known = [worker for worker in alive if worker.types]
     served |= {queue: set[str]() for worker in known for queue in worker.queues}
     for worker in known:
@@ -124,6 +124,11 @@ def unserved_types(totals: Sequence[Total], alive: Sequence[WorkerRecord], engin
         for total in totals
         if total.alive > 0 and total.queue in served and total.type not in served[total.queue]
     ]
+
+
+def _declared(engine: Engine) -> tuple[str, ...]:
+    """Return the queues of the application; one that declares nothing has none, not even the default queue."""
+    return engine.queues() if engine.types or engine.profiles else ()
 
 
 def unserved_warning(unserved: Sequence[Shape]) -> str:

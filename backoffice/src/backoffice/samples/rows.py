@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal
 from itertools import product
 
-from rowlock.cli.samples.workbook import Cell
+from backoffice.samples.workbook import Cell
 
 CUSTOMERS = (
     *("E-mail Address", "Name", "Phone Number", "Street", "City", "Postcode", "Country"),

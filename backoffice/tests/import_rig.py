@@ -14,7 +14,7 @@ from typing import Any
 import openpyxl
 from office_rig import Office
 
-from rowlock.cli.samples.write import write_samples
+from backoffice.samples.write import write_samples
 from rowlock.imports.intake.intake import About, Intake
 from rowlock.storage.imports import ImportRecord
 from rowlock.testing import drain

@@ -1,4 +1,4 @@
-"""What every folder of tests may use."""
+"""What the tests of both distributions share: options, database servers, and the summary of a run."""
 
 from __future__ import annotations
 

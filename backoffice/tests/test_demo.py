@@ -1,10 +1,11 @@
-"""`rowlock demo files`: what it writes is what truth.json says, and nobody else's file is lost."""
+"""`backoffice demo files`: what it writes is what truth.json says, and nobody else's file is lost."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 import tracemalloc
 from collections import Counter
 from datetime import datetime
@@ -13,11 +14,12 @@ from typing import Any
 
 import openpyxl
 import pytest
+import typer.main
 
-from rowlock.cli import main
-from rowlock.cli.samples import rows
-from rowlock.cli.samples.good import XLSX_ROWS_MAX, good_files
-from rowlock.cli.samples.workbook import Formula, Sheet, write_workbook
+from backoffice.command import app, main
+from backoffice.samples import rows
+from backoffice.samples.good import XLSX_ROWS_MAX, good_files
+from backoffice.samples.workbook import Formula, Sheet, write_workbook
 from rowlock.imports.intake import manifest
 from rowlock.settings import Settings
 
@@ -182,7 +184,7 @@ def test_the_manifest_of_the_repository_knows_every_file(demo: Demo) -> None:
 def test_people_see_what_was_written_and_what_to_try(demo: Demo) -> None:
     out = demo("--rows", "1234")
     assert "1,234 rows" in out
-    assert f"rowlock import {demo.folder}/Customers.csv --type customers --wait" in out
+    assert f"rowlock import {demo.folder}/Customers.csv --type customers --wait --app backoffice:app" in out
     readme = (demo.folder / "README.txt").read_text(encoding="utf-8")
     assert all(name in readme for name in demo.truth["files"])
 
@@ -191,6 +193,23 @@ def test_programs_get_the_truth(demo: Demo) -> None:
     told = json.loads(demo("--rows", "3", "--json"))
     assert told["files"] == demo.truth["files"]
     assert told["next"].startswith("rowlock import ")
+
+
+def test_the_readme_names_every_option() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    command: Any = typer.main.get_command(app)
+    options = command.commands["demo"].commands["files"].params
+    named = [name for option in options for name in option.opts if name.startswith("--")]
+    assert set(re.findall(r"^\| `(--[a-z]+)", readme, re.MULTILINE)) == set(named)
+
+
+def test_a_mistake_is_told_to_people_and_programs(demo: Demo) -> None:
+    told = json.loads(demo("--type", "nothing", "--json", code=2))
+    assert told["code"] == "usage"
+    assert demo.err == f"error: {told['message']}\n"
+    demo("--rows", "0", code=2)
+    assert "--rows" in demo.err
+    assert not demo.folder.exists()
 
 
 def test_one_type_alone(demo: Demo) -> None:

@@ -9,16 +9,16 @@ from datetime import date
 from itertools import islice
 from typing import Any, BinaryIO
 
-from rowlock.cli.samples import rows
-from rowlock.cli.samples.good import (
+from backoffice.samples import rows
+from backoffice.samples.good import (
     BUDGET_HEADER_ROW,
     Sample,
     budget_sheet,
     csv_bytes,
     payables_sheets,
 )
-from rowlock.cli.samples.outcome import BadCell, Outcome
-from rowlock.cli.samples.workbook import Formula, Sheet, write_workbook
+from backoffice.samples.outcome import BadCell, Outcome
+from backoffice.samples.workbook import Formula, Sheet, write_workbook
 
 _FAR = 900_000_000  # rows from here on have keys that no good file has
 _ROWS = 30

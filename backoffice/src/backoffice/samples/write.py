@@ -9,14 +9,17 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from rowlock.cli.errors import UsageError
-from rowlock.cli.samples.bad import bad_files
-from rowlock.cli.samples.good import Sample, good_files
-from rowlock.cli.samples.outcome import Outcome
+from backoffice.samples.bad import bad_files
+from backoffice.samples.good import Sample, good_files
+from backoffice.samples.outcome import Outcome
 
 TRUTH = "truth.json"
 README = "README.txt"
-_WRITTEN_BY = "rowlock demo files"
+_WRITTEN_BY = "backoffice demo files"
+
+
+class SamplesError(Exception):
+    """The files cannot be written as asked; the message says why."""
 
 
 def write_samples(
@@ -24,12 +27,12 @@ def write_samples(
 ) -> dict[str, Any]:
     """Write the files of these types (default: all), each whole or not at all; returns the content of truth.json.
 
-    Raises UsageError for a file in the way that this command did not write or that was changed, unless `force` is set.
+    Raises SamplesError for a file that this command did not write, or that was changed since, unless `force` is set.
     """
     samples = [*good_files(seed, count), *bad_files(seed)]
     known = {sample.type: None for sample in samples}
     if unknown := [name for name in types if name not in known]:
-        raise UsageError(f"--type {unknown[0]}: there are {', '.join(known)}")
+        raise SamplesError(f"--type {unknown[0]}: there are {', '.join(known)}")
     samples = [sample for sample in samples if not types or sample.type in types]
     try:
         (folder / "bad").mkdir(parents=True, exist_ok=True)
@@ -44,7 +47,7 @@ def write_samples(
         _put(folder / README, _readme(files).encode())
         _put(folder / TRUTH, json.dumps(truth, indent=2, ensure_ascii=False).encode() + b"\n")
     except OSError as error:
-        raise UsageError(f"{error.filename or folder}: {error.strerror}") from None
+        raise SamplesError(f"{error.filename or folder}: {error.strerror}") from None
     return truth
 
 
@@ -64,7 +67,7 @@ def _refuse_others(folder: Path, samples: list[Sample], before: Mapping[str, Any
             continue
         ours = bool(before) if name in (README, TRUTH) else _digest(path) == before.get(name, {}).get("sha256")
         if not ours:
-            raise UsageError(
+            raise SamplesError(
                 f"{path} is there already and was not written by this command, or was changed since; "
                 f"choose another folder, or replace it with --force"
             )
@@ -105,9 +108,9 @@ def _readme(files: Mapping[str, Any]) -> str:
 
 
 _INTRODUCTION = (
-    "Sample files for the imports of the reference application, written by `rowlock demo files`.",
+    "Sample files for the imports of the reference application, written by `backoffice demo files`.",
     "",
-    "    rowlock import Customers.csv --type customers --wait",
+    "    rowlock import Customers.csv --type customers --wait --app backoffice:app",
     "",
     "What should become of each file, in tables that have none of its rows, is said below and, with every error,",
     "in truth.json. The components of the price list need the price list; import it first.",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
 
-from rowlock.cli.samples import rows
-from rowlock.cli.samples.outcome import Outcome
-from rowlock.cli.samples.workbook import Cell, Sheet, write_workbook
+from backoffice.samples import rows
+from backoffice.samples.outcome import Outcome
+from backoffice.samples.workbook import Cell, Sheet, write_workbook
 
 XLSX_ROWS_MAX = 100_000  # stays below the 10 MB limit of uploads
 

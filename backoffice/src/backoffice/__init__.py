@@ -1,4 +1,4 @@
-"""The reference application, built on Rowlock's public names only; the default of `rowlock --app`.
+"""The reference application, built on Rowlock's public names only.
 
 | job                        | criticality | lock               | scope                                |
 | -------------------------- | ----------- | ------------------ | ------------------------------------ |
@@ -27,7 +27,7 @@ An identical job over HTTP or the command line is refused for 24 hours (`QUEUE_U
 the first four types are instead refused while the same job waits or runs.
 
 A job with a lock is skipped if it completed before with the same payload; after a change of the data, enqueue it with
-another `dataVersion`. Every key includes the company. `rowlock demo files DIR` writes sample files.
+another `dataVersion`. Every key includes the company. `backoffice demo files DIR` writes sample files.
 """
 
 from backoffice import (

@@ -12,9 +12,9 @@ from import_rig import COUNTS, MANIFEST, Desk, Row, cents, counted, day, ordered
 from office_rig import Office, drop_tables
 
 import backoffice
+from backoffice.samples import rows as samples
 from backoffice.tables import TABLES
 from rowlock import FileRefused, Mode
-from rowlock.cli.samples import rows as samples
 from rowlock.imports.read.headers import match_headers
 from rowlock.storage.contract import Store
 from rowlock.storage.tables import FoundTable, Kind
