@@ -20,8 +20,9 @@ from rowlock.storage.imports import (
     Plan,
     chunk_of,
 )
-from rowlock.storage.mongo.connection import Database, Document, Scope
+from rowlock.storage.mongo.connection import Database, Document, Scope, is_new
 from rowlock.storage.mongo.enqueue import add
+from rowlock.storage.mongo.errors import TransactionConflict
 from rowlock.storage.mongo.import_documents import (
     CHUNKS,
     ERRORS,
@@ -32,7 +33,16 @@ from rowlock.storage.mongo.import_documents import (
     standing,
     waiting_chunk,
 )
-from rowlock.storage.mongo.import_locks import hold, lock, release
+from rowlock.storage.mongo.import_locks import (
+    ANSWER_SECONDS,
+    HeldBack,
+    Room,
+    hold,
+    lock,
+    lock_for_rows,
+    release,
+    release_late,
+)
 from rowlock.storage.mongo.import_steps import WAITING, end_import, is_planned, may_end
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.records import JobId, NewJob
@@ -42,12 +52,17 @@ class ImportingTransaction(Loading):
     """Records plans, chunks and ends of imports, in one transaction with the settlement of the job."""
 
     _seen: _Own | None = None
+    _room: Room | None = None
 
     @property
     def _own(self) -> _Own:
         if self._seen is None:
-            self._seen = _Own()
+            self._seen = _Own(self._room)
         return self._seen
+
+    async def lock_for_rows(self, import_id: ImportId) -> None:
+        """Lock an import before its rows are written."""
+        await self._run(lambda scope: self._own.lock_for_rows(scope, import_id.lower()))
 
     async def release(self) -> None:
         """Release the locks on imports of this transaction, which has ended."""
@@ -120,20 +135,42 @@ class ImportingTransaction(Loading):
 class _Own:
     """What one transaction has locked and written; it reads the rest as others have committed it."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None) -> None:
+        self._room = room
         self._locks: dict[ImportId, tuple[Database, str]] = {}
+        self._held = set[ImportId]()
+        self._held_back: list[tuple[Database, ImportId, HeldBack]] = []
         self.imports: dict[ImportId, Document] = {}
         self.chunks: dict[ImportId, dict[int, Document]] = {}
 
     async def locked(self, scope: Scope, import_id: ImportId) -> Document:
         """Lock the import until the transaction ends; returns its document, empty if there is none."""
         if import_id not in self._locks:
-            token = await lock(scope.db, import_id, scope.session and scope.session.session_id["id"])
-            self._locks[import_id] = (scope.db, token)
-            await hold(scope, token)
+            self._locks[import_id] = (scope.db, await self._lock(scope, import_id))
+        if import_id not in self._held:
+            await hold(scope, self._locks[import_id][1])
+            self._held.add(import_id)
         if import_id in self.imports:
             return self.imports[import_id]
         return await scope[IMPORTS].find_one({"_id": import_id}) or {}
+
+    async def lock_for_rows(self, scope: Scope, import_id: ImportId) -> None:
+        if scope.session is not None and import_id not in self._locks:
+            token = await lock_for_rows(scope.db, import_id, scope.session.session_id["id"])
+            self._locks[import_id] = (scope.db, token)
+
+    async def _lock(self, scope: Scope, import_id: ImportId) -> str:
+        if scope.session is None or is_new(scope):
+            return await lock(scope.db, import_id, scope.session and scope.session.session_id["id"])
+        try:
+            return await lock(scope.db, import_id, scope.session.session_id["id"], answer_seconds=ANSWER_SECONDS)
+        except HeldBack as held_back:
+            self._held_back.append((scope.db, import_id, held_back))
+            if self._room is not None:
+                self._room.lack()
+            raise TransactionConflict(
+                "the server holds writes back: its cache is full of what transactions have written; try it again"
+            ) from held_back
 
     async def update(self, scope: Scope, found: Document, change: Document) -> bool:
         """Change an import; without transactions, returns False if its status has changed since it was read."""
@@ -153,6 +190,9 @@ class _Own:
         locks, self._locks = self._locks, {}
         for import_id, (db, token) in locks.items():
             await release(db, import_id, token)
+        held_back, self._held_back = self._held_back, []
+        for db, import_id, late in held_back:
+            await release_late(db, import_id, late)
 
 
 async def _plan(scope: Scope, own: _Own, import_id: ImportId, plan: Plan, job_id: JobId) -> bool:

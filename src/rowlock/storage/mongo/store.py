@@ -34,6 +34,7 @@ from rowlock.storage.mongo.diagnostics import diagnose
 from rowlock.storage.mongo.enqueue import Producing
 from rowlock.storage.mongo.errors import own_words
 from rowlock.storage.mongo.failures import Failures
+from rowlock.storage.mongo.import_locks import Room
 from rowlock.storage.mongo.importing import Importing
 from rowlock.storage.mongo.limits import Limiting
 from rowlock.storage.mongo.listen import listen
@@ -83,6 +84,7 @@ class MongoStore(
         self._database = self._link.database
         self.clock = clock
         self._crowds = {}
+        self._room = Room()
 
     # -- lifecycle -----------------------------------------------------------------------------
 
@@ -146,8 +148,11 @@ class MongoStore(
         try:
             async with self._link.session(attempt and Recorder(attempt)) as session:
                 kind = TrialTransaction if step is not None and step.trial else MongoTransaction
-                transaction = kind(self._link.scope(session.client, session), self.url, looks=looks)
+                scope = self._link.scope(session.client, session)
+                transaction = kind(scope, self.url, looks=looks, room=self._room)
                 try:
+                    if step is not None and step.chunk >= 0 and self._room.lacking:
+                        await transaction.lock_for_rows(step.import_id)
                     yield transaction
                 finally:
                     transaction.end()

@@ -21,6 +21,7 @@ from rowlock.storage.mongo.connection import (
 )
 from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.errors import DUPLICATE, own_words
+from rowlock.storage.mongo.import_locks import Room
 from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
 from rowlock.storage.mongo.settle import settle
@@ -41,12 +42,13 @@ class MongoTransaction(ImportingTransaction, Loading):
     A command is a document, as in `db.runCommand`: `{"insert": "ledger", "documents": [{"line": "paid"}]}`.
     """
 
-    def __init__(self, scope: Scope, url: str, *, looks: bool = False) -> None:
+    def __init__(self, scope: Scope, url: str, *, looks: bool = False, room: Room | None = None) -> None:
         self.connection: Session | None = scope.session
         self.database = scope.db
         self._scope: Scope | None = scope
         self._url = url
         self._looks = looks
+        self._room = room
         self._turn = asyncio.Lock()
 
     async def execute(self, query: Any, *args: Any) -> None:
