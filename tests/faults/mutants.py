@@ -272,6 +272,44 @@ def no_intents() -> None:
     Intents.read = nothing  # type: ignore[method-assign]
 
 
+def stall_between_parts() -> None:
+    """Removes no guard. Each import waits once for its cancellation, after a part of a chunk that has more parts.
+
+    The file `stalled-IMPORT` holds the id of its process.
+    """
+    from rowlock.imports.load import chunk
+
+    commit = chunk._commit_part
+
+    async def committing(work: Any, job: Any, frame: Any, number: int, last: bool) -> Any:
+        done = await commit(work, job, frame, number, last)
+        if not last:
+            with suppress(FileExistsError), open(f"stalled-{work.record.id}", "x") as file:
+                file.write(f"{os.getpid()}\n")
+                file.close()
+                while not job.cancelled:
+                    await asyncio.sleep(0.02)
+        return done
+
+    chunk._commit_part = committing
+
+
+def no_part_lines() -> None:
+    """On MongoDB, a part of a chunk leaves no line in the ledger."""
+    from rowlock.storage.imports import ChunkEnd, ChunkResult, ImportStatus
+    from rowlock.storage.mongo.import_transaction import ImportingTransaction
+
+    stall_between_parts()
+    end_chunk = ImportingTransaction.end_chunk
+
+    async def changed(self: Any, import_id: str, index: int, result: ChunkResult, **more: Any) -> ChunkEnd | None:
+        if index < -1:
+            return ChunkEnd(ImportStatus.RUNNING, completed=0, total=1, errors=0)
+        return await end_chunk(self, import_id, index, result, **more)
+
+    ImportingTransaction.end_chunk = changed  # type: ignore[method-assign]
+
+
 def no_permits() -> None:
     """Calls of another service do not count against its limits."""
 
@@ -453,6 +491,7 @@ _MUTANTS = {
         no_intents,
         no_leash,
         no_marks,
+        no_part_lines,
         no_permits,
         own_schema_only,
         release_counts,
@@ -460,6 +499,7 @@ _MUTANTS = {
         settle_by_id,
         rescue_is_free,
         session_state,
+        stall_between_parts,
         stall_in_chunk,
         stdin_channel,
         transactions_left_open,

@@ -29,7 +29,7 @@ SIZES = pytest.mark.parametrize(
 )
 
 
-def worker(fleet: Fleet, importing: Importing, processes: int = 2, mutant: str = "") -> Tree:
+def worker(fleet: Fleet, importing: Importing, processes: int = 2, mutant: str = "", **changes: str) -> Tree:
     return fleet.worker(
         importing.database,
         processes=processes,
@@ -37,6 +37,7 @@ def worker(fleet: Fleet, importing: Importing, processes: int = 2, mutant: str =
         app=APP,
         **importing.environment,
         FAULTS_MUTANT=mutant,
+        **changes,
     )
 
 
@@ -44,18 +45,27 @@ def chunk_bytes(rows: int) -> int:
     return max(20_000, rows * 30 // 25)
 
 
-def kill_until_over(importing: Importing, import_id: str, tree: Tree, rng: random.Random, kills: int) -> int:
+def kill_until_over(
+    importing: Importing,
+    import_id: str,
+    tree: Tree,
+    rng: random.Random,
+    kills: int,
+    *,
+    pause_seconds_max: float = 0.8,
+    seconds: float = 300,
+) -> int:
     """Kill random worker processes at random moments while the import runs. Returns how many were killed."""
     killed = 0
     for _ in range(kills):
-        until(after(rng.uniform(0.05, 0.8)), 2)
+        until(after(rng.uniform(0.05, pause_seconds_max)), 2 * pause_seconds_max + 2)
         if importing.get(import_id).status.final:
             break
         pids = tree.workers()
         if pids:
             tree.kill_worker(rng.choice(pids))
             killed += 1
-    until(lambda: importing.get(import_id).status.final, 300, tree.tail)
+    until(lambda: importing.get(import_id).status.final, seconds, tree.tail)
     return killed
 
 
@@ -202,7 +212,7 @@ def cancel_and_resume(
     began = time.monotonic()
     cancelled = importing.get(import_id)
     # Nothing has changed since the cancel returned, although running jobs only learn of it at the next heartbeat.
-    until(lambda: not _runs(database, import_id), 30, tree.tail)
+    until(lambda: not runs(database, import_id), 30, tree.tail)
     took = time.monotonic() - began
     later = importing.get(import_id)
     assert later.status is ImportStatus.CANCELLED
@@ -227,6 +237,6 @@ def _ledger(database: Database, done: int) -> tuple[int, ...]:
         return (0, 0, 0)
 
 
-def _runs(database: Database, import_id: str) -> bool:
+def runs(database: Database, import_id: str) -> bool:
     """Whether a job of this import runs."""
     return any(import_id in str(job.payload) for job in database.records("processing").values())
