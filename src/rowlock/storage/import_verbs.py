@@ -95,6 +95,9 @@ class ImportTransaction(Protocol):
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
         """Deletes the rows whose columns have these values (all rows if `scope` is empty); returns how many."""
 
+    async def check_references(self, table: str) -> None:
+        """Raises ImportFault if rows of other tables refer to wiped rows; deferred constraints only refuse a commit."""
+
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         """Loads the rows of a frame into a table and returns the counts by outcome.
 

@@ -170,6 +170,8 @@ class _Finish:
             raise _Failed("ledger_mismatch", lost)
         with in_hook(run, "finish"):
             extra = None if run.dry_run else await declared.importer.finish(run)
+        if meta.get("staged") and declared.mode is Mode.REPLACE:
+            await tx.check_references(declared.into)
         result = _told(counts) | ({"finish": dict(extra)} if isinstance(extra, Mapping) else {})
         if run.dry_run:
             result |= {"dryRun": True, "wouldFail": _would_fail(counts, declared)} | preview

@@ -204,6 +204,7 @@ async def _record(
                 await tx.store.create_table(staged, [*declared.columns, ROW_COLUMN], ())
             elif way is Strategy.WIPED:
                 await tx.store.wipe(declared.into, run.fixed)
+                await tx.store.check_references(declared.into)
         run.check()
         waits = table is not None and table.refers_to_itself and staged is None
         meta = _meta(declared, found, folder) | {"values": run.values, "direct": direct, "staged": staged}

@@ -98,6 +98,9 @@ class Loading(InTransaction):
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
         return await self._writing(table, lambda own: wipe(own, table, scope))
 
+    async def check_references(self, table: str) -> None:
+        """Do nothing: MongoDB has no references."""
+
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         ids = None
         if load.replaces is not None:

@@ -29,7 +29,7 @@ from rowlock.storage.postgres.table_schema import (
     quoted,
     shape_of,
 )
-from rowlock.storage.postgres.wipe import wiped
+from rowlock.storage.postgres.wipe import check_references, wiped
 from rowlock.storage.row_errors import RowErrors
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode, Refused
 
@@ -69,6 +69,10 @@ class Loading:
         with own_words(self._url):
             shape = await must_have(self.connection, table, list(scope))
             return await wiped(self.connection, shape, scope)
+
+    async def check_references(self, table: str) -> None:
+        with own_words(self._url):
+            await check_references(self.connection, await must_have(self.connection, table, []))
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         with own_words(self._url):

@@ -12,6 +12,13 @@ from rowlock.storage.postgres.stage import LOAD_SECONDS, spelled
 from rowlock.storage.postgres.table_schema import TEXTS, TableSchema, quoted
 from rowlock.storage.row_errors import referred_to
 
+_DEFERRABLE = """
+SELECT n.nspname, c.conname, c.conrelid::regclass::text AS child
+FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace
+WHERE c.contype = 'f' AND c.condeferrable AND c.confrelid = $1::text::regclass AND c.conrelid <> c.confrelid
+ORDER BY 1, 2
+"""
+
 
 async def wiped(connection: Any, shape: TableSchema, scope: Mapping[str, Any]) -> int:
     """Deletes the rows that a load of these values would have created; returns how many."""
@@ -35,3 +42,13 @@ async def wiped(connection: Any, shape: TableSchema, scope: Mapping[str, Any]) -
         message(error)  # strips row data from the stack
         raise referred_to(shape.name, error.constraint_name) from error
     return int(done.split()[-1])
+
+
+async def check_references(connection: Any, shape: TableSchema) -> None:
+    """Raises ImportFault if a deferred constraint would refuse the commit, because rows of other tables refer to it."""
+    for schema, name, child in await connection.fetch(_DEFERRABLE, shape.sql):
+        try:
+            await connection.execute(f"SET CONSTRAINTS {quoted(schema)}.{quoted(name)} IMMEDIATE", timeout=LOAD_SECONDS)
+        except (asyncpg.ForeignKeyViolationError, asyncpg.RestrictViolationError) as error:
+            message(error)  # strips row data from the stack
+            raise referred_to(shape.name, f"{name} of {child}") from error

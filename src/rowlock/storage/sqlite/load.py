@@ -14,7 +14,7 @@ from rowlock.storage.row_errors import RowErrors
 from rowlock.storage.sqlite.dry_run import dry_run
 from rowlock.storage.sqlite.merge import Merge, savepoint
 from rowlock.storage.sqlite.table_schema import creation, found, place, quoted
-from rowlock.storage.sqlite.wipe import wiped
+from rowlock.storage.sqlite.wipe import check_references, wiped
 from rowlock.storage.tables import Column, FoundTable, Load, Loaded, Mode
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Loading(ABC):
 
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
         return await self._run(lambda connection: wiped(connection, table, scope))
+
+    async def check_references(self, table: str) -> None:
+        await self._run(lambda connection: check_references(connection, table))
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
         return await self._run(lambda connection: _load(connection, load, frame))

@@ -32,6 +32,16 @@ def wiped(connection: apsw.Connection, table: str, scope: Mapping[str, Any]) -> 
     return connection.changes()
 
 
+def check_references(connection: apsw.Connection, table: str) -> None:
+    """Raise ImportFault if a deferred constraint would refuse the commit, because rows of other tables refer to it."""
+    if connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0] == 0:
+        return
+    own = table.rpartition(".")[2].casefold()
+    for child, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        if parent.casefold() == own != child.casefold():
+            raise referred_to(table, f"a foreign key of {child}")
+
+
 def _kept(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
