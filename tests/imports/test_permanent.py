@@ -122,7 +122,7 @@ async def test_rows_that_are_referred_to_cannot_be_replaced(
     await office.execute("INSERT INTO odd VALUES ('old@x.org')")
     _, message = await fails_at_once(office)
     if "DEFERRED" in reference:  # found at the commit
-        assert message.endswith("; put that right, then resume the import")
+        assert message.endswith("; correct this, then resume the import")
     else:
         assert "other rows refer to them" in message
         assert "or import with mode='upsert'" in message

@@ -120,7 +120,7 @@ def test_options_out_of_their_limits(cli: Cli, option: tuple[str, ...], message:
 def test_a_wrong_url(cli: Cli, command: tuple[str, ...]) -> None:
     code, message = cli(*command, database="mysql://localhost/jobs")
     assert code == 2
-    assert message.startswith("DATABASE_URL: 'mysql' is not a store that Rowlock knows; use sqlite:///file.db")
+    assert message.startswith("DATABASE_URL: 'mysql' is not a supported database; use sqlite:///file.db")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_read_only_file(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in (("enqueue", "healthPing"), ("worker",), ("migrate",)):
         code, message = cli(*command)
         assert code == 1
-        assert "jobs.db is read-only: give this user write permission on the file and on its folder" in message
+        assert "jobs.db is read-only: give this user write permission for the file and its folder" in message
 
 
 def test_a_file_that_is_no_database(cli: Cli, tmp_path: Path) -> None:
