@@ -276,9 +276,9 @@ def test_a_job_that_does_not_exist(cli: Cli, command: tuple[str, ...], job_id: s
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("dead", "retry"), "which jobs? give ids, --type, --queue, --reason, or --all"),
-        (("dead", "discard"), "which jobs? give ids, --type, --queue, --reason, or --all"),
-        (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: leave out the ids"),
+        (("dead", "retry"), "no jobs selected: give ids, --type, --queue, --reason, or --all"),
+        (("dead", "discard"), "no jobs selected: give ids, --type, --queue, --reason, or --all"),
+        (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: remove --all, or remove the ids"),
         (("jobs", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("dead", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("jobs", "list", "--limit", "0"), "Invalid value for '--limit'"),
@@ -311,7 +311,7 @@ def test_a_fault_of_ours_shows_no_stack_trace_unless_asked(cli: Cli, monkeypatch
 
     monkeypatch.setattr("rowlock.cli.jobs.show_page", fault)
     code, message = cli("jobs", "list", "--json")
-    assert (code, message) == (1, "unexpected KeyError: 'ours' (ROWLOCK_DEBUG=1 shows where)")
+    assert (code, message) == (1, "unexpected KeyError: 'ours' (ROWLOCK_DEBUG=1 shows the traceback)")
     assert json.loads(cli.out)["code"] == "bug"
     monkeypatch.setenv("ROWLOCK_DEBUG", "1")
     with pytest.raises(KeyError):

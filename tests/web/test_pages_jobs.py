@@ -170,7 +170,7 @@ async def test_a_dead_job_is_told_whole(site: Site) -> None:
     (dead,) = await site.dead(payload={"password": "open sesame"})
     page = await paper(site, f"/jobs/{dead}")
     assert "after 1 attempt. It stays here until you retry or discard it." in page.part("now")
-    assert f"When the cause is gone, run it again: press Retry, or rowlock dead retry {dead}" in page.part("now")
+    assert f"When the cause is fixed, retry it: press Retry, or rowlock dead retry {dead}" in page.part("now")
     events = page.part("timeline")
     assert events.index("Enqueued") < events.index("Attempt 1 started") < events.index("Attempt 1 failed")
     assert "it never works" in events
