@@ -80,7 +80,7 @@ async def test_a_bad_file_is_told_cell_by_cell_mended_and_uploaded_again(any_hou
     await ends(page, "All 8 rows were imported.")
     figures = page.locator(".figures")
     await expect(figures).to_contain_text(re.compile(r"new\s*3"))
-    await expect(figures).to_contain_text(re.compile(r"the same already\s*5"))
+    await expect(figures).to_contain_text(re.compile(r"unchanged\s*5"))
 
 
 async def test_a_check_changes_nothing_and_the_same_rows_are_imported_after_it(any_house: House, visit: Visit) -> None:
@@ -96,7 +96,7 @@ async def test_a_check_changes_nothing_and_the_same_rows_are_imported_after_it(a
     await expect(page.locator("#changes .cell-changed")).to_have_count(1)
     assert set(await bad_cells(page)) == {"A6", "C7", "D8"}
     checked = page.url
-    await page.get_by_role("button", name="Import the 4 good rows now").click()
+    await page.get_by_role("button", name="Import the 4 valid rows now").click()
     await expect(page).not_to_have_url(checked)
     await ends(page, "4 rows were imported, 3 were not.")
     await expect(page.locator(".figures")).to_contain_text(re.compile(r"changed\s*1"))
@@ -114,11 +114,11 @@ async def test_the_same_file_twice_is_told_and_imported_only_on_purpose(house: H
     await visitor.go("/imports")
     await send(page, {**file, "name": "customers-again.csv"})
     await expect(page.locator("#answer")).to_contain_text("customers.csv")
-    await expect(page.get_by_role("link", name="see what became of it")).to_have_attribute(
+    await expect(page.get_by_role("link", name="see its result")).to_have_attribute(
         "href", re.compile(first.rpartition("/")[2])
     )
     await page.get_by_role("button", name="Import it again").click()
-    await ends(page, "All 2 rows were there already.")
+    await ends(page, "All 2 rows were already in the table.")
     assert page.url != first
 
 
@@ -132,7 +132,7 @@ async def test_enter_in_a_field_checks_and_never_imports_again(house: House, vis
     await visitor.go("/imports")
     await send(page, file)
     await expect(page.get_by_role("button", name="Import it again")).to_be_visible()
-    await page.get_by_text("More choices").click()
+    await page.get_by_text("More options").click()
     await page.get_by_label("Sheet of the workbook").focus()
     await page.keyboard.press("Enter")
     await ends(page, "nothing has changed yet")
@@ -182,7 +182,7 @@ async def test_who_presses_twice_imports_once(house: House, visit: Visit) -> Non
     assert taken == [True, False, True, True]
     posts = posted(page)
     await again.dblclick()
-    await ends(page, "All 2 rows were there already.")
+    await ends(page, "All 2 rows were already in the table.")
     assert len(posts) == 1
 
 
@@ -248,7 +248,7 @@ async def test_the_type_is_found_by_the_name_and_its_columns_are_shown(house: Ho
     await choose.set_input_files(sheets.csv(sheets.good(1), "Customers.csv"))
     await expect(page.get_by_label("What is in the file")).to_have_value("customers")
     async with page.expect_download() as downloading:
-        await page.locator("details[data-type=customers]").get_by_role("link", name="Download an empty file").click()
+        await page.locator("details[data-type=customers]").get_by_role("link", name="Download a template").click()
     header = (await (await downloading.value).path()).read_text(encoding="utf-8-sig")
     assert header.replace('"', "").startswith("email,name,phone,")
 
@@ -290,10 +290,10 @@ async def test_a_file_that_is_being_sent_can_be_stopped(house: House, visit: Vis
     )
     await send(page, sheets.csv(sheets.good(30_000, "slow.example"), "customers-slow.csv"))
     await expect(page.locator("#sending")).to_contain_text(
-        re.compile(r"Sending customers-slow.csv: [\d.]+ of [\d.]+ MB")
+        re.compile(r"Uploading customers-slow.csv: [\d.]+ of [\d.]+ MB")
     )
     await page.get_by_role("button", name="Stop").click()
-    await expect(page.locator("#answer")).to_contain_text("Nothing of the file was kept")
+    await expect(page.locator("#answer")).to_contain_text("Nothing was stored")
     await expect(page.get_by_role("button", name="Check first")).to_be_enabled()
     listed = await house.get("/api/v1/import-jobs")
     assert "customers-slow.csv" not in str(listed)

@@ -32,7 +32,7 @@ async def test_a_dead_job_is_retried_when_its_cause_is_gone(any_house: House, vi
     await press(page, "Retry")
     await expect(page.get_by_role("status").filter(has_text="queued again")).to_be_visible()
     await shows(page, "succeeded")
-    await expect(page.locator("#timeline")).to_contain_text("Queued again by a person")
+    await expect(page.locator("#timeline")).to_contain_text("Retried by a person")
     await expect(page.locator("#result")).to_contain_text('"sent": 0')
 
 
@@ -41,7 +41,7 @@ async def test_a_running_job_is_cancelled(any_house: House, visit: Visit) -> Non
     page = (await visit(any_house, "operator", f"/jobs/{job_id}")).page
     await shows(page, "processing")
     await expect(page.locator("#now")).to_contain_text(re.compile(r"slept \d+\.\d of 600\.0 s"))
-    await press(page, "Ask it to stop")
+    await press(page, "Request cancellation")
     await shows(page, "cancelled")
     assert (await any_house.job(job_id))["status"] == "cancelled"
     await expect(page.locator("#timeline")).to_contain_text("Cancelled")
@@ -119,7 +119,7 @@ async def test_an_id_that_is_none_is_told(house: House, visit: Visit) -> None:
     page = visitor.page
     await page.get_by_label("Job id").fill("4711")
     await page.get_by_label("Job id").press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("not a job's id")
+    await expect(page.get_by_role("alert")).to_contain_text("not a job id")
     await visitor.go("/jobs/4711")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.get_by_role("link", name="To the overview")).to_be_visible()
@@ -137,7 +137,7 @@ async def test_a_group_is_retried_after_it_was_said_how_many_there_are(any_house
     group = page.locator(".group").filter(has_text=reason)
     await expect(group).to_contain_text("3 jobs")
     await group.get_by_role("link", name=re.compile("^Retry")).click()
-    await expect(page.get_by_text("3 dead jobs match.")).to_be_visible()
+    await expect(page.get_by_text("3 dead letters match.")).to_be_visible()
     assert {(await any_house.job(each))["status"] for each in ids} == {"failed"}
     mended.touch()
     await press(page, "Retry 3 jobs")
@@ -161,7 +161,7 @@ async def test_some_of_a_group_are_chosen_and_retried(house: House, visit: Visit
     await boxes.nth(0).check()
     await boxes.nth(2).check()
     mended.touch()
-    await press(page, "Retry the chosen ones…")
+    await press(page, "Retry the selected jobs…")
     await press(page, "Retry 2 jobs")
     await expect(page.get_by_role("status").filter(has_text="2 jobs are queued again.")).to_be_visible()
     for job_id in ids:
@@ -177,5 +177,5 @@ async def test_one_is_discarded_after_a_second_look(any_house: House, visit: Vis
     await shows(page, "failed")
     await page.get_by_role("link", name="Discard…").click()
     await press(page, "Discard it")
-    await expect(page.get_by_role("status").filter(has_text="1 job is removed for good.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="1 job is deleted.")).to_be_visible()
     assert (await any_house.ask("GET", f"/api/v1/queue/{job_id}")).status_code == 404

@@ -91,5 +91,5 @@ async def test_a_group_is_discarded(house: House, visit: Visit) -> None:
     await expect(page.get_by_text("This cannot be undone.")).to_be_visible()
     await tab_to(page, page.get_by_role("button", name="Discard it"))
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status").filter(has_text="removed for good")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="deleted")).to_be_visible()
     assert (await house.ask("GET", f"/api/v1/queue/{job_id}")).status_code == 404

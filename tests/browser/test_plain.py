@@ -48,7 +48,7 @@ async def test_a_file_is_uploaded(any_house: House, visit: Visit) -> None:
 
     await any_house.until(over, "the check is over")
     await expect(page.locator("#errors .cell-bad")).to_have_count(3)
-    await page.get_by_role("button", name="Import the 2 good rows now").click()
+    await page.get_by_role("button", name="Import the 2 valid rows now").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("customers.csv")
 
 

@@ -106,7 +106,7 @@ async def test_a_token_of_one_company_sees_only_its_own(any_house: House, visit:
         await expect(page.get_by_role("link", name="To the overview")).to_be_visible()
     assert await post(page, f"/jobs/{dead[theirs]}/retry") == 404
     await visitor.go("/dead/retry?all=1")
-    await expect(page.get_by_text("1 dead job matches.")).to_be_visible()
+    await expect(page.get_by_text("1 dead letter matches.")).to_be_visible()
     await visitor.go(f"/jobs?companyId={theirs}")
     assert jobs[theirs] not in await page.content()
 
@@ -123,7 +123,7 @@ async def test_whoever_has_nothing_yet_is_told_what_to_do(house: House, visit: V
     for path, words in {
         "/": "a-company-without-anything",
         "/jobs": "There are no jobs yet",
-        "/dead": "Nothing is dead",
+        "/dead": "No job has failed.",
         "/imports": "Nothing was imported yet",
     }.items():
         await visitor.go(path)

@@ -178,9 +178,7 @@ async def end_jobs(
 
 
 def bad_row(row: int, column: str | None = "email", code: str = "email_invalid", cells: Sequence[str] = ()) -> ErrorRow:
-    return ErrorRow(
-        row, (RowError(row, column, code, "is not an e-mail address", "x"),), tuple(cells) or ("x", str(row))
-    )
+    return ErrorRow(row, (RowError(row, column, code, "not an e-mail address", "x"),), tuple(cells) or ("x", str(row)))
 
 
 def with_errors(*rows: int, counted: int | None = None) -> ChunkResult:

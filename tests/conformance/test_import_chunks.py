@@ -61,7 +61,7 @@ async def test_a_chunk_is_recorded_with_counts_groups_errors_and_notes(
 ) -> None:
     import_id = await planned(store)
     clock.advance(3)
-    error = RowError(5, "E-mail", "email_invalid", "is not an e-mail address", "a@b@c")
+    error = RowError(5, "E-mail", "email_invalid", "not an e-mail address", "a@b@c")
     whole = RowError(6, None, "ragged", "has 3 cells, not 4")
     result = ChunkResult(
         Counts(rows=10, inserted=1, updated=2, unchanged=3, duplicate=2, invalid=2),

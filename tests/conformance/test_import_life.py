@@ -375,7 +375,7 @@ async def test_an_import_ends_once(store: Store, first: ImportStatus, second: Im
 @pytest.mark.parametrize("state", OPEN)
 async def test_an_import_does_not_end_as_one_that_goes_on(store: Store, state: ImportStatus) -> None:
     import_id = await planned(store)
-    with pytest.raises(ValueError, match="does not end"):
+    with pytest.raises(ValueError, match="cannot end as"):
         await end(store, import_id, state)
     assert (await found(store, import_id)).status is ImportStatus.RUNNING
 

@@ -175,7 +175,7 @@ async def test_a_rescued_job_keeps_what_it_took_over(store: Store, clock: FakeCl
 async def test_an_enqueue_that_fails_is_not_taken_over(store: Store) -> None:
     await put(store, unique=forever("taken"))
     holder = await put(store, payload=OLD, unique=newest_wins())
-    with pytest.raises(Exception, match="with the same unique key exists already"):
+    with pytest.raises(Exception, match="with the same unique key already exists"):
         await store.enqueue([new_job(payload=NEW, unique=newest_wins()), new_job(unique=forever("taken"))])
     assert await store.newest([holder]) == {}
 

@@ -492,6 +492,6 @@ async def test_a_run_whose_job_was_removed_is_closed_as_unknown(store: Store, cl
     assert await store.discard(JobFilter(ids=[job.id]), 1) == [job.id]
     (closed,) = await store.close_runs(10)
     assert (closed.status, closed.ended_at) == (RunStatus.UNKNOWN, clock.now())
-    assert closed.error == "its job was removed before its end was noted"
+    assert closed.error == "its job was deleted before its end was recorded"
     assert await store.close_runs(10) == []
     assert (await store.runs("nightly", 10)) == [closed]

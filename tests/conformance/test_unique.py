@@ -61,7 +61,7 @@ async def test_a_key_that_outlives_its_job_says_so(store: Store, policy: UniqueK
         await put(store, unique=policy)
     assert not refusal.value.removed
     await store.prune({Status.SUCCEEDED: KeepPolicy(count=0)}, 10)
-    with pytest.raises(DuplicateJob, match="removed by retention") as refusal:
+    with pytest.raises(DuplicateJob, match="has ended and was pruned") as refusal:
         await put(store, unique=policy)
     assert (refusal.value.existing_job_id, refusal.value.removed) == (holder, True)
     again = forever(on_conflict=RETURN)

@@ -1,4 +1,4 @@
-"""docs/reference/settings.md, from the settings themselves: `python tests/docs/settings_page.py` writes it anew."""
+"""Generates docs/reference/settings.md from the settings: `python tests/docs/settings_page.py` writes it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def page() -> str:
         [
             "# Settings",
             "",
-            "Environment variables, read when the application is made. A value out of its limits is refused, by name.",
+            "Environment variables, read when the application object is created. A value outside its limits raises",
+            "an error that names the variable.",
             "",
-            "| variable | default | what it does |",
+            "| variable | default | meaning |",
             "|---|---|---|",
             *rows,
             "",

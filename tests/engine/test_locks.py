@@ -131,7 +131,7 @@ async def test_a_block_of_any_code_is_guarded(app: Rowlock, store: Store) -> Non
 
 def test_a_scope_that_names_no_field_of_the_handler_is_refused() -> None:
     app = Rowlock("sqlite:///nowhere.db")
-    with pytest.raises(SettingsError, match="names month, which the handler does not take; it takes companyId"):
+    with pytest.raises(SettingsError, match="names month, which the handler does not have; its parameters: companyId"):
 
         @app.job("a", lock=app.lock("a", "{companyId}:{month}"))
         async def a(job: Job, companyId: str) -> None: ...

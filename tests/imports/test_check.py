@@ -93,7 +93,7 @@ def test_every_error_of_a_row_is_told_with_the_users_column_and_value() -> None:
         3,
         "Amount",
         "not_a_number",
-        "is not a number as this import writes them: write 12.5; or this import must declare the decimal comma",
+        "not a valid number: write 12.5",
         "12,5",
     )
     assert checked.errors[4].value == ""

@@ -77,9 +77,8 @@ def test_what_is_not_declared_is_no_number(text: str, formats: Formats) -> None:
 
 
 def test_a_decimal_comma_that_is_not_declared_is_refused_with_a_suggestion() -> None:
-    told = refused(Kind.DECIMAL, "12,5").reason
-    assert "write 12.5; or this import must declare the decimal comma" in told
-    assert "write 12,5; or this import must declare the decimal point" in refused(Kind.DECIMAL, "12.5", COMMA).reason
+    assert refused(Kind.DECIMAL, "12,5").reason == "not a valid number: write 12.5"
+    assert refused(Kind.DECIMAL, "12.5", COMMA).reason == "not a valid number: write 12,5"
     assert "write 1000 or 1.000" in refused(Kind.DECIMAL, "1,000").reason
     assert "exponent" in refused(Kind.DECIMAL, "1e5").reason
 
@@ -330,15 +329,15 @@ def test_a_long_whole_number_of_a_sheet_is_taken_digit_by_digit() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("1,000", "write 1000 or 1, whichever is meant"),
-        ("1.000", "write 1000 or 1, whichever is meant"),
-        ("-1,234", "write -1234 if that is meant"),
+        ("1,000", "write 1000 or 1"),
+        ("1.000", "write 1000 or 1"),
+        ("-1,234", "write -1234 if you mean that"),
         ("12,5", "it has a fraction"),
         ("0.125", "it has a fraction"),
         ("-0,125", "it has a fraction"),
         ("012.345", "it has a fraction"),
         ("0.000", "write 0"),
-        ("1,234,567", "leave out the signs between thousands"),
+        ("1,234,567", "remove the thousands separators"),
     ],
 )
 def test_no_fraction_is_offered_for_a_whole_number(text: str, hint: str) -> None:
@@ -351,8 +350,8 @@ def test_no_fraction_is_offered_for_a_whole_number(text: str, hint: str) -> None
 @pytest.mark.parametrize("text", ["12.345", "0.125", "-1.234"])
 def test_a_typed_number_has_no_sign_between_thousands(text: str) -> None:
     bad = refused(Kind.INTEGER, text, cell=CellKind.NUMBER)
-    assert (bad.code, bad.reason) == ("not_an_integer", "is not a whole number: it has a fraction")
+    assert (bad.code, bad.reason) == ("not_an_integer", "not a whole number: it has a fraction")
 
 
 def test_a_decimal_that_begins_with_zero_has_no_sign_between_thousands() -> None:
-    assert refused(Kind.DECIMAL, "0,125").reason.endswith("write 0.125; or this import must declare the decimal comma")
+    assert refused(Kind.DECIMAL, "0,125").reason == "not a valid number: write 0.125"

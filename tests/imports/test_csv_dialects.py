@@ -182,7 +182,7 @@ def test_windows_1252_is_read_as_such() -> None:
 
 
 def test_what_is_read_as_windows_1252_is_told() -> None:
-    told = "the file is not in UTF-8 and was read as Windows-1252; where letters are wrong, save it as UTF-8"
+    told = "the file is not UTF-8 and was read as Windows-1252; if letters are wrong, save it as UTF-8"
     assert read("name\nZoë\n".encode("cp1252")).notices == [told]
     assert read("name\nZoë\n").notices == []
 

@@ -169,7 +169,7 @@ def test_a_quote_that_is_closed_only_far_below_costs_one_line() -> None:
 def test_short_rows_are_filled_and_counted_in_a_notice() -> None:
     found = read("a,b,c\n1\n2,3\n\n4,5,6\n")
     assert found.rows == [(2, ("1", "", "")), (3, ("2", "3", "")), (5, ("4", "5", "6"))]
-    assert found.notices == ["2 rows have fewer cells than the header; the missing ones were taken as empty"]
+    assert found.notices == ["2 rows have fewer cells than the header; the missing cells were read as empty"]
 
 
 def test_rows_below_the_header_are_read_wherever_it_is() -> None:

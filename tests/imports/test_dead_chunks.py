@@ -127,5 +127,5 @@ async def test_the_error_of_an_attempt_is_shown_while_the_next_one_waits(make_of
     await office.work()
     told = await ManagementService(office.app).import_job(import_id)
     assert told["status"] == "RUNNING"
-    assert "an attempt failed and is tried again: RuntimeError: the price list is locked" in told["message"]
+    assert "an attempt failed and is retried: RuntimeError: the price list is locked" in told["message"]
     assert "the price list is locked" in steps(told)[2].text

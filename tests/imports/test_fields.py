@@ -220,11 +220,11 @@ def test_formats_of_a_field_that_is_not_there_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"decimal": ";"}, "decimal is"),
-        ({"thousands": "_"}, "thousands is"),
+        ({"decimal": ";"}, "decimal must be"),
+        ({"thousands": "_"}, "thousands must be"),
         ({"decimal": ",", "thousands": ","}, "cannot both be"),
         ({"dates": ("day_first", "month_first")}, "declare one"),
-        ({"dates": ("sometimes",)}, "order of dates"),
+        ({"dates": ("sometimes",)}, "dates may contain"),
         ({"dates": "day_first"}, "tuple"),
         ({"true_words": ("x",), "false_words": ("X",)}, "both yes and no"),
         ({"currency": ("5",)}, "currency sign"),

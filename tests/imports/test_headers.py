@@ -119,7 +119,7 @@ def test_missing_columns_are_refused_with_what_was_found_and_the_nearest_names()
         "row": 3,
     }
     assert "'email' (did you mean 'emial'?)" in str(problem)
-    assert "row 3 was taken for the header" in str(problem)
+    assert "row 3 was read as the header" in str(problem)
 
 
 def test_a_long_header_is_not_told_in_full() -> None:

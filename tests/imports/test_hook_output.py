@@ -149,7 +149,10 @@ class Exact(Importer):
 @pytest.mark.parametrize(
     ("importer", "message"),
     [
-        (Untimely, "values of the type Duration(time_unit='us') for the column 'day', which are no date"),
+        (
+            Untimely,
+            "values of the type Duration(time_unit='us') for the column 'day', which cannot be converted to date",
+        ),
         (Renumbering, "transform() changes the column 'row'"),
         (Forgetting, "transform() must return a frame, not NoneType"),
         (RejectingTexts, "transform() failed: TypeError: unhashable type: 'list'"),
@@ -265,7 +268,7 @@ def test_noise_of_floating_numbers_is_no_reason_to_refuse_them(
 def test_floating_numbers_have_no_sign_between_thousands() -> None:
     frame = pl.DataFrame({"row": [1], "x": [12.345]})
     (error,) = checked_output(frame, [Column("x", Kind.INTEGER)])[1]
-    assert error.reason == "is not a whole number: it has a fraction"
+    assert error.reason == "not a whole number: it has a fraction"
 
 
 def test_floating_numbers_of_four_bytes_have_their_own_digits() -> None:

@@ -60,7 +60,7 @@ def test_a_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
         ('{"a.csv": {"type": 1}}', "entry 'a.csv': \"type\" must be"),
         ('{"b": {"type": "x"},\n"a.csv": {"type": "x", "sheet": "S"}}', "line 2, entry 'a.csv': 'sheet' is unknown"),
         ('{"a.csv": {"type": "x", "sheetName": 3}}', '"sheetName" must be'),
-        ('{"a": {"type": "x"},\n"b": {"type": "x"},\n"a": {"type": "y"}}', "line 3, entry 'a': it is there twice"),
+        ('{"a": {"type": "x"},\n"b": {"type": "x"},\n"a": {"type": "y"}}', "line 3, entry 'a': it occurs twice"),
         (b'{\n"\xff": 1}', "line 2: it is not UTF-8"),
         ("[" * 100_000, "nested too deeply"),
         (" " * 1_100_000, "more than 1,048,576 bytes"),

@@ -24,7 +24,7 @@ Country = Annotated[str, Field(pattern="^[A-Z]{2}$", description="a country's co
     [
         (str, Formats(), "text"),
         (Annotated[str, Field(max_length=1_200)], Formats(), "text; at most 1,200 characters"),
-        (Annotated[str, Field(pattern="^x$")], Formats(), "text; it has to fit the pattern ^x$"),
+        (Annotated[str, Field(pattern="^x$")], Formats(), "text; must match the pattern ^x$"),
         (Country, Formats(), "a country's code of two letters"),
         (Country | None, Formats(), "a country's code of two letters; may be empty"),
         (int, Formats(), "a whole number, such as 1234"),
@@ -32,9 +32,9 @@ Country = Annotated[str, Field(pattern="^[A-Z]{2}$", description="a country's co
         (
             Annotated[Decimal, Field(decimal_places=2)],
             GERMAN,
-            "a number, such as 1.234,50; at most 2 digits behind the decimal sign",
+            "a number, such as 1.234,50; at most 2 decimal places",
         ),
-        (float, DOLLARS, "a number, such as 1,234.50 or $1,234.50; empty, too: N/A or -"),
+        (float, DOLLARS, "a number, such as 1,234.50 or $1,234.50; these also mean empty: N/A or -"),
         (float, Formats(currency=("EUR",)), "a number, such as 1234.50 or EUR 1234.50"),
         (bool, GERMAN, "yes: ja; no: nein"),
         (bool, Formats(true_words=("true", "yes", "y")), "yes: true, yes or y; no: false"),

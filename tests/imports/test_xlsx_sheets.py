@@ -118,7 +118,7 @@ def test_cells_out_of_order_go_where_they_belong(tmp_path: Path) -> None:
 
 def test_the_same_row_twice_is_refused(tmp_path: Path) -> None:
     rows = "".join(f'<row r="{n}">{value(f"A{n}", n)}</row>' for n in (1, 2, 1))
-    with pytest.raises(errors.FileRefused, match="row 1 is there twice") as refused:
+    with pytest.raises(errors.FileRefused, match="row 1 occurs twice") as refused:
         read(one_sheet(tmp_path, rows))
     assert refused.value.code == "damaged_file"
 
@@ -166,7 +166,7 @@ def test_hidden_rows_and_columns_are_read_and_told_of(tmp_path: Path) -> None:
     sheet = sheet_xml(rows, before='<cols><col min="1" max="1" hidden="1"/></cols>')
     found = read(write(tmp_path / "h.xlsx", parts(sheet)))
     assert list(found.rows) == [1, 2, 3, 4, 5, 6, 7]
-    assert found.notices == ["4 hidden rows were read like the others."]
+    assert found.notices == ["4 hidden rows were read, too."]
 
 
 @pytest.mark.parametrize(

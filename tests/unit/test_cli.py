@@ -137,7 +137,7 @@ def test_a_duplicate_is_refused_and_named(cli: Cli) -> None:
     assert first in cli.err
     again = cli.json("enqueue", "echo", "--unique-key", "nightly", "--on-conflict", "return_existing")
     assert (again["id"], again["created"]) == (first, False)
-    assert "existed already" in cli("enqueue", "echo", "--unique-key", "nightly", "--on-conflict", "return_existing")
+    assert "already exists" in cli("enqueue", "echo", "--unique-key", "nightly", "--on-conflict", "return_existing")
 
 
 @pytest.mark.parametrize("policy", ["forever", "while_active", "window:60"])
@@ -150,7 +150,7 @@ def test_unique_policies_compare_type_and_payload(cli: Cli, policy: str) -> None
 def test_waiting_for_a_job_that_nobody_works_on_ends(cli: Cli) -> None:
     job = cli.json("enqueue", "echo", "--wait", "--wait-seconds", "0", code=1)
     assert job["status"] == "queued"
-    assert "is a worker running?" in cli.err
+    assert "check that a worker is running" in cli.err
 
 
 def test_waiting_says_that_no_worker_serves_the_queue(cli: Cli) -> None:
@@ -260,7 +260,7 @@ def test_dead_jobs_are_discarded(cli: Cli) -> None:
     ids = cli.failed(2)
     tried = {"dryRun": True, "matched": 2, "discarded": 0, "nextCursor": None}
     assert cli.json("dead", "discard", "--all", "--dry-run") == tried
-    assert cli("dead", "discard", ids[0]) == "1 jobs are removed\n"
+    assert cli("dead", "discard", ids[0]) == "1 jobs are deleted\n"
     done = {"dryRun": False, "matched": 1, "discarded": 1, "nextCursor": None}
     assert cli.json("dead", "discard", "--all", "--yes") == done
     assert cli.json("jobs", "list")["jobs"] == []
@@ -285,7 +285,7 @@ def test_more_dead_jobs_than_a_batch_holds(cli: Cli, monkeypatch: pytest.MonkeyP
 def test_ids_that_are_not_dead_are_an_error(cli: Cli) -> None:
     waiting = cli.enqueue("echo")
     assert cli.json("dead", "retry", waiting, code=1)["retried"] == 0
-    assert cli.err == "error: 1 of the ids given were not among the failed jobs, or stay there\n"
+    assert cli.err == "error: 1 of the given ids are not failed jobs, or could not be changed\n"
     assert cli.json("dead", "discard", waiting, code=1)["discarded"] == 0
     assert cli.json("jobs", "show", waiting)["status"] == "queued"
 
@@ -334,7 +334,7 @@ def test_a_queue_is_paused_and_resumed(cli: Cli) -> None:
 def test_pausing_a_queue_that_nobody_knows_is_noted(cli: Cli) -> None:
     cli("migrate")
     cli("queues", "pause", "typo")
-    assert cli.err == "note: no handler is on queue 'typo' and no job waits there; known: default\n"
+    assert cli.err == "note: queue 'typo' has no handlers and no waiting jobs; known queues: default\n"
 
 
 def test_migrate_says_what_it_did(cli: Cli) -> None:
@@ -347,8 +347,8 @@ def test_migrate_says_what_it_did(cli: Cli) -> None:
 
 def test_prune_removes_what_the_settings_let_go(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.failed(2)
-    nothing = "removed jobs: 0 succeeded, 0 failed, 0 cancelled\n"
-    assert cli("prune") == nothing + "removed records: 0 failures, 0 locks, 0 runs, 0 access, 0 imports, 0 calls\n"
+    nothing = "deleted jobs: 0 succeeded, 0 failed, 0 cancelled\n"
+    assert cli("prune") == nothing + "deleted records: 0 failures, 0 locks, 0 runs, 0 access, 0 imports, 0 calls\n"
     kept = application.settings.model_copy(update={"keep_failed_count": 0})
     monkeypatch.setattr(application, "settings", kept)
     removed = cli.json("prune")["removed"]

@@ -85,4 +85,4 @@ def test_what_operators_ask_can_be_asked_of_a_server(path: str) -> None:
     here = ("up", "serve", "worker", "migrate", "doctor", "token")
     options = {name for parameter in COMMANDS[path].params for name in parameter.opts}
     assert ({"--server", "--token-file"} <= options) == (path.split()[1] not in here)
-    assert "--token" not in options, "everyone on the machine could read it"
+    assert "--token" not in options, "other users of the machine can read it"

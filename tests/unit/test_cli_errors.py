@@ -120,7 +120,7 @@ def test_options_out_of_their_limits(cli: Cli, option: tuple[str, ...], message:
 def test_a_wrong_url(cli: Cli, command: tuple[str, ...]) -> None:
     code, message = cli(*command, database="mysql://localhost/jobs")
     assert code == 2
-    assert message.startswith("DATABASE_URL: 'mysql' is not a store that Rowlock knows; use sqlite:///file.db")
+    assert message.startswith("DATABASE_URL: 'mysql' is not a supported database; use sqlite:///file.db")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_read_only_file(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in (("enqueue", "healthPing"), ("worker",), ("migrate",)):
         code, message = cli(*command)
         assert code == 1
-        assert "jobs.db is read-only: give this user write permission on the file and on its folder" in message
+        assert "jobs.db is read-only: give this user write permission for the file and its folder" in message
 
 
 def test_a_file_that_is_no_database(cli: Cli, tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ def test_a_job_that_does_not_exist(cli: Cli, command: tuple[str, ...], job_id: s
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("dead", "retry"), "which jobs? give ids, --type, --queue, --reason, or --all"),
-        (("dead", "discard"), "which jobs? give ids, --type, --queue, --reason, or --all"),
-        (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: leave out the ids"),
+        (("dead", "retry"), "no jobs selected: give ids, --type, --queue, --reason, or --all"),
+        (("dead", "discard"), "no jobs selected: give ids, --type, --queue, --reason, or --all"),
+        (("dead", "discard", "--all", "--type", "x"), "--all means every failed job: remove --all, or remove the ids"),
         (("jobs", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("dead", "list", "--cursor", "x"), "'x' is not a cursor of this list"),
         (("jobs", "list", "--limit", "0"), "Invalid value for '--limit'"),
@@ -311,7 +311,7 @@ def test_a_fault_of_ours_shows_no_stack_trace_unless_asked(cli: Cli, monkeypatch
 
     monkeypatch.setattr("rowlock.cli.jobs.show_page", fault)
     code, message = cli("jobs", "list", "--json")
-    assert (code, message) == (1, "unexpected KeyError: 'ours' (ROWLOCK_DEBUG=1 shows where)")
+    assert (code, message) == (1, "unexpected KeyError: 'ours' (ROWLOCK_DEBUG=1 shows the traceback)")
     assert json.loads(cli.out)["code"] == "bug"
     monkeypatch.setenv("ROWLOCK_DEBUG", "1")
     with pytest.raises(KeyError):

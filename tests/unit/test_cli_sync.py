@@ -127,7 +127,7 @@ def test_send_answers_with_the_job(cli: Cli) -> None:
     job_id = line.split()[0]
     assert line == f"{job_id}  crm.create_contact on crm, queued\n"
     again = cli("sync", "send", "crm", "create_contact", ADA, "--priority=1")
-    assert again == f"{job_id}  existed already: crm.create_contact on crm, queued\n"
+    assert again == f"{job_id}  already exists: crm.create_contact on crm, queued\n"
     options = ("--priority=3", "--delay-seconds=60", "--company-id=acme")
     told = cli.json("sync", "send", "crm", "create_contact", ADA, *options)
     assert (told["priority"], told["companyId"], told["created"]) == (3, "acme", True)
@@ -136,7 +136,7 @@ def test_send_answers_with_the_job(cli: Cli) -> None:
 
 def test_send_waits_and_gives_up(cli: Cli) -> None:
     cli("sync", "send", "crm", "create_contact", ADA, "--wait", "--wait-seconds=0", code=1)
-    assert "is a worker running?" in cli.err
+    assert "check that a worker is running" in cli.err
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_stats_and_monitor_take_the_only_integration(cli: Cli) -> None:
     cli("migrate")
     assert cli.json("sync", "stats") == cli.json("sync", "stats", "crm")
     cli("sync", "stats", app="lonely", code=2)
-    assert "which integration? known: none" in cli.err
+    assert "name an integration; known: none" in cli.err
     cli("sync", "monitor", "crm", app="lonely", code=2)
     assert cli("sync", "list", app="lonely") == "no integrations: declare one with app.integration(...)\n"
 
@@ -173,7 +173,7 @@ def test_stats_and_monitor_tell_how_it_does(cli: Cli) -> None:
     assert cli("sync", "stats").splitlines() == [
         "pending     1",
         "processing  0",
-        "failed      1 (tried again later)",
+        "failed      1 (to be retried)",
         "dead        0",
         "completed   1 in 24 hours",
     ]
@@ -192,11 +192,11 @@ def test_what_was_refused_is_shown_with_what_to_do_and_run_again(cli: Cli) -> No
     cli.drain(refuses(None))
     assert job_id in cli("dead", "list")
     put_right, run_all = cli.err.splitlines()
-    assert put_right.startswith("note: The other system refused our credentials or their scopes")
-    assert put_right.endswith(f"Those of crm are set at {SCOPES_URL}")
+    assert put_right.startswith("note: The service refused the credentials or their scopes")
+    assert put_right.endswith(f"The scopes of crm are set at {SCOPES_URL}")
     assert run_all.endswith(": rowlock dead retry --type 'crm.*'")
     assert "guidance" not in cli("jobs", "show", job_id)
-    assert cli.err.splitlines()[1] == f"note: When the cause is gone, run it again: rowlock dead retry {job_id}"
+    assert cli.err.splitlines()[1] == f"note: When the cause is fixed, retry it: rowlock dead retry {job_id}"
     assert len(cli.json("jobs", "show", job_id)["guidance"]) == 3
     assert cli("dead", "retry", "--type=mail.*") == "0 jobs are queued again\n"
     assert cli("dead", "retry", "--type=crm.*", "--dry-run") == "1 failed jobs match\n"
@@ -218,7 +218,7 @@ def test_the_doctor_says_whether_it_is_enabled(cli: Cli) -> None:
 
 def test_the_doctor_says_which_setting_enables_it(cli: Cli, disabled: None) -> None:
     cli("migrate")
-    assert findings(cli) == [("ok", "crm is disabled: nothing goes there", "set CRM_TOKEN")]
+    assert findings(cli) == [("ok", "crm is disabled: nothing is sent", "set CRM_TOKEN")]
 
 
 def test_the_doctor_warns_of_work_that_waits_for_what_is_disabled(cli: Cli, hub: Integration) -> None:
@@ -242,8 +242,8 @@ def test_the_doctor_warns_of_a_spent_limit_and_of_what_died(cli: Cli) -> None:
     asyncio.run(rest())
     rests, died = findings(cli)[1:]
     assert rests[0] == "warning"
-    assert re.fullmatch(r"crm asked for a rest until 20[-0-9T:.]+Z \(limit 1 s\)", rests[1])
-    assert died == ("warning", "1 jobs for crm failed for good", "see `rowlock dead list --type 'crm.*'`")
+    assert re.fullmatch(r"crm asked to wait until 20[-0-9T:.]+Z \(limit 1 s\)", rests[1])
+    assert died == ("warning", "1 jobs for crm are dead letters", "see `rowlock dead list --type 'crm.*'`")
 
 
 def test_a_worker_serves_a_disabled_integration_only_when_it_is_told_to(cli: Cli, hub: Integration) -> None:

@@ -37,4 +37,4 @@ def test_a_batch_that_was_stopped_with_its_server_may_be_tried_again(kind: str) 
 
 def test_a_batch_with_a_key_that_is_there_says_so_without_its_documents() -> None:
     error = BulkWriteError({"writeErrors": [{"code": 11000, "errmsg": "E11000 dup key: { email: 'ada@example.org' }"}]})
-    assert str(in_own_words(error, URL)) == f"MongoDB at {URL}: this id or key is there already"
+    assert str(in_own_words(error, URL)) == f"MongoDB at {URL}: this id or key already exists"

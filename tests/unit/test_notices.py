@@ -65,9 +65,9 @@ def apprise_url(receiver: Receiver, path: str = "staff") -> str:
 
 def test_ten_thousand_deaths_are_one_message_with_all_that_staff_need() -> None:
     notice = compose("n1", [DEATHS], Redactor(), "https://jobs.test/dead")
-    assert notice.title == "Rowlock: 10,000 jobs failed for good"
+    assert notice.title == "Rowlock: 10,000 jobs failed"
     assert notice.text == (
-        "contact.update: 10,000 jobs failed for good\n"
+        "contact.update: 10,000 jobs failed\n"
         "  queue:      hubspot\n"
         "  when:       2026-11-16T01:35:00Z (first 2026-11-16T01:30:00Z)\n"
         f"  last jobs:  {', '.join(IDS)}\n"
@@ -76,18 +76,18 @@ def test_ten_thousand_deaths_are_one_message_with_all_that_staff_need() -> None:
         "  what to do:\n"
         f"    - See what happened: rowlock jobs show {IDS[0]}\n"
         "    - See all of them: rowlock dead list --type contact.update\n"
-        "    - When the cause is gone, run again: rowlock dead retry --type contact.update\n"
+        "    - When the cause is fixed, retry: rowlock dead retry --type contact.update\n"
         "\n"
-        "The queue: https://jobs.test/dead"
+        "Dead letters: https://jobs.test/dead"
     )
 
 
 def test_one_death_is_told_as_one() -> None:
     notice = compose("n1", [ONE], Redactor())
-    assert notice.title == "Rowlock: job send.email failed for good"
+    assert notice.title == "Rowlock: job send.email failed"
     assert f"  job:        {IDS[0]}\n" in notice.text
     assert "(first" not in notice.text
-    assert f"run again: rowlock dead retry {IDS[0]}" in notice.text
+    assert f"retry: rowlock dead retry {IDS[0]}" in notice.text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_one_death_is_told_as_one() -> None:
 def test_refused_credentials_and_scopes_are_told_with_the_page_to_set_them(reason: str) -> None:
     text = text_of(replace(DEATHS, reason=reason), others=OTHERS)
     assert "credentials or their scopes" in text
-    assert f"Those of hubspot are set at {SCOPES_PAGE}\n" in text
+    assert f"The scopes of hubspot are set at {SCOPES_PAGE}\n" in text
     assert about_job(IDS[0], reason, HUBSPOT)[0].endswith(SCOPES_PAGE)
 
 
@@ -120,14 +120,14 @@ def test_a_job_that_calls_nobody_we_know_is_sent_to_no_page() -> None:
 
 
 def test_all_jobs_of_an_integration_may_be_run_again() -> None:
-    again = "    - To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'"
+    again = "    - To retry all failed jobs of hubspot: rowlock dead retry --type 'hubspot.*'"
     assert again in text_of(DEATHS, others=OTHERS).splitlines()
     assert about_job(IDS[0], "TimeoutError", HUBSPOT) == [
-        f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}",
-        "To run all jobs of hubspot again that failed: rowlock dead retry --type 'hubspot.*'",
+        f"When the cause is fixed, retry it: rowlock dead retry {IDS[0]}",
+        "To retry all failed jobs of hubspot: rowlock dead retry --type 'hubspot.*'",
     ]
     assert about_job(IDS[0], "TimeoutError", None) == [
-        f"When the cause is gone, run it again: rowlock dead retry {IDS[0]}"
+        f"When the cause is fixed, retry it: rowlock dead retry {IDS[0]}"
     ]
 
 
@@ -177,13 +177,13 @@ def test_an_error_that_was_not_recorded() -> None:
 def test_many_groups_are_the_first_twenty_and_a_number() -> None:
     groups = [replace(DEATHS, job_name=f"type.{n}", count=2) for n in range(GROUPS_MAX + 3)]
     notice = compose("n1", groups, Redactor())
-    assert notice.title == f"Rowlock: {2 * (GROUPS_MAX + 3)} jobs failed for good"
+    assert notice.title == f"Rowlock: {2 * (GROUPS_MAX + 3)} jobs failed"
     assert "type.19:" in notice.text
     assert "type.20" not in notice.text
-    assert "… and 3 more kinds of job: rowlock dead list" in notice.text
+    assert "… and 3 more job types: rowlock dead list" in notice.text
     data = json.loads(notice.body)["data"]
     assert (len(data["groups"]), data["moreGroups"], data["count"]) == (20, 3, 46)
-    assert "more kinds" not in text_of(*groups[:GROUPS_MAX])
+    assert "more job types" not in text_of(*groups[:GROUPS_MAX])
 
 
 def test_a_message_stays_small_however_long_its_errors() -> None:
@@ -201,7 +201,7 @@ def test_the_json_has_the_same_parts() -> None:
     assert (event["type"], event["timestamp"]) == ("jobs.dead", "2026-11-16T01:35:00Z")
     data = event["data"]
     assert (data["noticeId"], data["queueUrl"]) == ("n1", "https://jobs.test/dead")
-    assert data["title"] == "Rowlock: 10,000 jobs failed for good"
+    assert data["title"] == "Rowlock: 10,000 jobs failed"
     (group,) = data["groups"]
     guidance = group.pop("guidance")
     assert "rowlock dead retry" in guidance[-1]
@@ -236,7 +236,7 @@ async def test_targets_and_webhooks_get_the_message(receiver: Receiver, other: R
     await notifier(apprise_url(receiver), webhooks=(other.url,)).send("n1", [DEATHS], "https://jobs.test/dead")
     ((path, _, body),) = receiver.requests
     said = json.loads(body)
-    assert (path, said["type"], said["title"]) == ("/staff", "failure", "Rowlock: 10,000 jobs failed for good")
+    assert (path, said["type"], said["title"]) == ("/staff", "failure", "Rowlock: 10,000 jobs failed")
     assert said["message"] == compose("n1", [DEATHS], Redactor(), "https://jobs.test/dead").text
     ((_, headers, body),) = other.requests
     assert json.loads(body)["data"]["text"] == said["message"]
@@ -352,7 +352,7 @@ def test_a_malformed_webhook_is_refused(url: str) -> None:
 def test_webhooks_need_a_good_secret() -> None:
     for nothing in (None, ""):
         check_targets([], [], nothing, allow_private=False)
-        with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: needed to sign"):
+        with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: required to sign"):
             check_targets([], ["https://hooks.test"], nothing, allow_private=False)
     for webhooks in ([], ["https://hooks.test"]):
         with pytest.raises(SettingsError, match=r"^ROWLOCK_WEBHOOK_SECRET: must be whsec_"):

@@ -52,9 +52,9 @@ def test_an_interval_ticks_at_the_same_moments_for_everyone() -> None:
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"cron": "0 0 30 2 *"}, "is not a cron line that ever fires"),
-        ({"cron": "61 * * * *"}, "is not a cron line that ever fires"),
-        ({"cron": "nonsense"}, "is not a cron line that ever fires"),
+        ({"cron": "0 0 30 2 *"}, "is not a cron expression that ever fires"),
+        ({"cron": "61 * * * *"}, "is not a cron expression that ever fires"),
+        ({"cron": "nonsense"}, "is not a cron expression that ever fires"),
         ({"cron": "* * * * *", "zone": "Mars/Olympus"}, "unknown time zone 'Mars/Olympus'"),
         ({"cron": "* * * * *", "zone": "../etc/passwd"}, "unknown time zone"),
         ({}, "give either cron= or every_seconds="),

@@ -175,7 +175,7 @@ async def test_a_full_disk_loses_nothing_and_is_got_over(store: SqliteStore) -> 
             accepted += len(await store.enqueue([a_job(payload=f'{{"x": "{"x" * 3000}"}}')]))
         except StoreUnavailable as error:
             refusal = error
-    assert "no space is left" in str(refusal)
+    assert "is full: free some space" in str(refusal)
     answers = await asyncio.gather(
         *(store.enqueue([a_job(payload=f'{{"x": "{"x" * 9000}"}}')]) for _ in range(5)), return_exceptions=True
     )

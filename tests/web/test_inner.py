@@ -108,7 +108,7 @@ async def test_a_company_sees_neither_addresses_nor_paths(shop: Site) -> None:
     await shop.app.work(drain=True)
     waiting = await looked_at(shop, import_id, job_id, "acme")
     assert [word for word in INNER if word in waiting] == []
-    assert f"an attempt failed and is tried again: {HIDDEN}" in waiting
+    assert f"an attempt failed and is retried: {HIDDEN}" in waiting
     for _ in range(4):
         await store.run_now(import_id)
         await shop.app.work(drain=True)

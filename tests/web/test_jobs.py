@@ -63,7 +63,7 @@ async def test_a_duplicate_of_a_job_that_retention_removed_is_refused_and_says_s
     told = problem(await site.post(ENQUEUE, given), 409, "duplicate_job")
     assert (told["existingJobId"], told["existingRemoved"]) == (first, True)
     assert "existing" not in told
-    assert "removed by retention" in told["detail"]
+    assert "has ended and was pruned" in told["detail"]
 
 
 @pytest.mark.every_store

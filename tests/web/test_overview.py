@@ -135,8 +135,7 @@ async def test_dead_letters_are_grouped_with_what_to_do_about_them(flaky: Site, 
     assert (group["type"], group["reason"], group["count"]) == ("flaky", "TimeoutError: no answer", 2)
     assert (group["sampleId"], group["firstAt"] < group["lastAt"]) == (last, True)
     assert group["guidance"] == [
-        "When the cause is gone, run all of them again: "
-        "rowlock dead retry --type flaky --reason 'TimeoutError: no answer'"
+        "When the cause is fixed, retry all of them: rowlock dead retry --type flaky --reason 'TimeoutError: no answer'"
     ]
     assert denied["reason"] == "TimeoutError: 401 of password=[REDACTED]"
     assert "credentials" in denied["guidance"][0]

@@ -54,7 +54,7 @@ async def status(site: Site, job_id: str) -> str:
 
 async def test_where_nothing_is_dead_all_is_well(site: Site) -> None:
     page = await paper(site, "/dead")
-    assert "Nothing is dead" in page.text
+    assert "No job has failed." in page.text
     assert "Retry all…" not in page.links
 
 
@@ -64,8 +64,8 @@ async def test_dead_jobs_are_grouped_by_type_and_reason(site: Site) -> None:
     page = await paper(site, "/dead")
     groups = page.part("groups")
     assert "4 jobs in 3 groups." in groups
-    assert "says 2 jobs no paper First died" in groups
-    assert "says 1 job no ink Died" in groups
+    assert "says 2 jobs no paper First failed" in groups
+    assert "says 1 job no ink Failed" in groups
     assert "doomed 1 job it never works" in groups
     assert "rowlock dead retry" in groups
 
@@ -77,7 +77,7 @@ async def test_groups_are_filtered(site: Site) -> None:
     assert "1 job in 1 group that match." in (await paper(site, "/dead?companyId=acme")).text
     assert "it never works" in (await paper(site, "/dead?queue=other")).text
     page = await paper(site, "/dead?type=nobody")
-    assert "No dead job matches" in page.text
+    assert "No dead letter matches" in page.text
     assert "No such" not in page.text
     assert "The type is longer" in (await paper(site, f"/dead?type={'x' * 201}", status=422)).text
 
@@ -87,13 +87,13 @@ async def test_the_jobs_of_a_group_are_listed(site: Site) -> None:
     page = await paper(site, "/dead")
     group = await paper(site, page.links["See them: says"])
     assert "2 jobs failed for this reason." in group.part("group")
-    assert {first, second} == {value for name, value in group.form("Retry the chosen ones…").fields if name == "id"}
+    assert {first, second} == {value for name, value in group.form("Retry the selected jobs…").fields if name == "id"}
     assert group.links["All groups"] == "/dead"
 
 
 async def test_a_group_that_is_gone_says_so(site: Site) -> None:
     page = await paper(site, "/dead?type=says&reason=no+paper")
-    assert "None is left" in page.text
+    assert "No jobs left" in page.text
 
 
 @pytest.mark.every_store
@@ -101,7 +101,7 @@ async def test_a_long_group_goes_on_page_by_page(site: Site) -> None:
     await dead(site, *["no paper"] * 55)
     page = await paper(site, "/dead?type=says&reason=no+paper")
     older = await paper(site, page.links["Older"])
-    assert len([name for name, _ in older.form("Retry the chosen ones…").fields if name == "id"]) == 5
+    assert len([name for name, _ in older.form("Retry the selected jobs…").fields if name == "id"]) == 5
     assert "55 jobs failed" in older.text
 
 
@@ -115,7 +115,7 @@ async def test_a_group_is_looked_at_once_for_all_who_ask(site: Site, monkeypatch
     assert sorted(asked) == ["count_dead", "dead_groups", "jobs"]
     await paper(site, "/dead?type=says&reason=no+ink")
     await site.add_token("acme", Role.VIEWER, "acme")
-    assert "None is left" in (await paper(site, "/dead?type=says&reason=no+paper", "acme")).text
+    assert "No jobs left" in (await paper(site, "/dead?type=says&reason=no+paper", "acme")).text
 
 
 def noted(asked: list[str], name: str) -> Any:
@@ -135,7 +135,7 @@ async def test_a_large_group_is_counted_only_so_far(site: Site, monkeypatch: pyt
     page = await paper(site, "/dead?type=says&reason=no+paper", "operator")
     assert "3+ jobs failed for this reason." in page.text
     sure = await paper(site, page.links["Discard all 3+…"], "operator")
-    assert "4 dead jobs match." in sure.text
+    assert "4 dead letters match." in sure.text
 
 
 @pytest.mark.every_store
@@ -149,7 +149,7 @@ async def test_a_reason_that_was_cut_within_a_secret_leads_to_its_jobs(site: Sit
     assert "What to do" in group.part("group")
     for path in (page.links["Retry… says"], group.links["Discard it…"]):
         sure = await paper(site, path, "operator")
-        assert "1 dead job matches." in sure.text
+        assert "1 dead letter matches." in sure.text
         assert f"{words}[REDACTED]" in sure.text
     await press(site, sure, "Discard it")
     assert await status(site, job_id) == "gone"
@@ -162,7 +162,7 @@ async def test_a_group_is_retried_after_it_was_said_how_many(site: Site) -> None
     *those, other = await dead(site, "no paper", "no paper", "no ink")
     page = await paper(site, "/dead", "operator")
     sure = await paper(site, page.links["Retry… says"], "operator")
-    assert "2 dead jobs match." in sure.text
+    assert "2 dead letters match." in sure.text
     assert [await status(site, job_id) for job_id in those] == ["failed", "failed"]
     told = await press(site, sure, "Retry 2 jobs")
     assert "2 jobs are queued again." in told.text
@@ -174,12 +174,12 @@ async def test_all_are_discarded_after_it_was_said_how_many(site: Site) -> None:
     ids = [*await dead(site, "no paper", "no ink"), *await site.dead()]
     page = await paper(site, "/dead", "operator")
     sure = await paper(site, page.links["Discard all…"], "operator")
-    assert "3 dead jobs match." in sure.text
+    assert "3 dead letters match." in sure.text
     assert "This cannot be undone." in sure.text
-    assert "all dead jobs" in sure.text
+    assert "all dead letters" in sure.text
     told = await press(site, sure, "Discard 3 jobs")
-    assert "3 jobs are removed for good." in told.text
-    assert "Nothing is dead" in told.text
+    assert "3 jobs are deleted." in told.text
+    assert "No job has failed." in told.text
     assert [await status(site, job_id) for job_id in ids] == ["gone"] * 3
 
 
@@ -196,7 +196,7 @@ async def test_some_are_chosen_one_by_one(site: Site) -> None:
     first, second, third = await dead(site, *["no paper"] * 3)
     query = urlencode([("from", "/dead?type=says&reason=no+paper"), ("id", first), ("id", third)])
     sure = await paper(site, f"/dead/retry?{query}", "operator")
-    assert "2 dead jobs match." in sure.text
+    assert "2 dead letters match." in sure.text
     told = await press(site, sure, "Retry 2 jobs")
     assert "2 jobs are queued again." in told.text
     assert "1 job failed for this reason." in told.text
@@ -228,7 +228,7 @@ async def test_one_is_discarded_after_a_second_look(site: Site) -> None:
     sure = await paper(site, page.links["Discard…"], "operator")
     assert "no paper" in sure.text
     assert sure.links["Go back"] == f"/jobs/{job_id}"
-    assert "1 job is removed for good." in (await press(site, sure, "Discard it")).text
+    assert "1 job is deleted." in (await press(site, sure, "Discard it")).text
     assert await status(site, job_id) == "gone"
 
 
@@ -238,8 +238,8 @@ async def test_what_died_since_it_was_counted_is_left(site: Site, verb: str, don
     sure = await paper(site, f"/dead/{verb.lower()}?type=says", "operator")
     first, second = await dead(site, "no ink", "no paper")
     told = await press(site, sure, f"{verb} it")
-    words = "removed for good" if verb == "Discard" else "queued again"
-    assert f"1 job is {words}. 2 more have died since; they are still here." in told.text
+    words = "deleted" if verb == "Discard" else "queued again"
+    assert f"1 job is {words}. 2 more have failed since; they are still here." in told.text
     assert [await status(site, job_id) for job_id in (seen, first, second)] == [done, "failed", "failed"]
 
 
@@ -249,7 +249,7 @@ async def test_another_that_died_instead_of_one_that_was_shown_is_left(site: Sit
     await site.post(f"/api/v1/queue/{retried}/retry")  # by somebody else, and it dies once more
     (unseen,) = await dead(site, "no ink")
     told = await press(site, sure, "Discard 2 jobs")
-    assert "1 job is removed for good. 2 more have died since; they are still here." in told.text
+    assert "1 job is deleted. 2 more have failed since; they are still here." in told.text
     assert [await status(site, job_id) for job_id in (seen, retried, unseen)] == ["gone", "failed", "failed"]
 
 
@@ -262,9 +262,9 @@ async def test_what_dies_between_the_rounds_is_left(site: Site, monkeypatch: pyt
     told = await press(site, await paper(site, "/dead/discard?type=says", "operator"), "Discard 3 jobs")
     await site.app.work("later", drain=True)
     (late,) = await dead(site, "no paper")
-    assert "2 are removed so far; 1 is left." in told.text
+    assert "2 are deleted so far; 1 is left." in told.text
     told = await press(site, told, "Discard the rest")
-    assert "3 jobs are removed for good. 2 more have died since; they are still here." in told.text
+    assert "3 jobs are deleted. 2 more have failed since; they are still here." in told.text
     assert {await status(site, job_id) for job_id in seen} == {"gone"}
     assert [await status(site, job_id) for job_id in (early, late)] == ["failed", "failed"]
 
@@ -306,7 +306,7 @@ async def test_a_dry_run_leaves_out_what_died_too_late(site: Site) -> None:
 
 async def test_nothing_to_do_is_said(site: Site) -> None:
     sure = await paper(site, "/dead/retry?type=nobody", "operator")
-    assert "Nothing matches any more." in sure.text
+    assert "No job matches any more." in sure.text
     assert sure.buttons == ["Sign out"]
     told = await after(site, await post(site, "/dead/retry", type="nobody", seenAt="2026-01-02T03:04:05Z"))
     assert "0 jobs are queued again." in told.text
@@ -320,7 +320,7 @@ async def test_conflicts_are_named(site: Site) -> None:
     new = (await site.enqueue("ledger"))["id"]
     sure = await paper(site, "/dead/retry?type=ledger", "operator")
     told = await press(site, sure, "Retry it")
-    assert f"0 jobs are queued again. 1 stays here: another job has its unique key now ({old})." in told.text
+    assert f"0 jobs are queued again. 1 stays here: another job now has its unique key ({old})." in told.text
     assert (await status(site, old), await status(site, new)) == ("failed", "queued")
 
 
@@ -337,11 +337,11 @@ async def test_what_takes_too_long_says_how_far_it_is_and_goes_on(site: Site, mo
     monkeypatch.setattr(bulk, "ROUND", 2)
     monkeypatch.setattr(bulk, "ROUNDS_SECONDS", -1.0)
     told = await press(site, await paper(site, "/dead/discard?type=says", "operator"), "Discard 5 jobs")
-    assert "2 are removed so far; 3 are left." in told.text
+    assert "2 are deleted so far; 3 are left." in told.text
     told = await press(site, told, "Discard the rest")
-    assert "4 are removed so far; 1 is left." in told.text
+    assert "4 are deleted so far; 1 is left." in told.text
     told = await press(site, told, "Discard the rest")
-    assert "5 jobs are removed for good." in told.text
+    assert "5 jobs are deleted." in told.text
     assert {await status(site, job_id) for job_id in ids} == {"gone"}
 
 
@@ -356,9 +356,9 @@ async def test_one_is_not_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
     told = await press(site, sure, "Retry 3 jobs")
     assert "1 is queued again so far; 2 are left." in told.text
     told = await paper(site, f"/dead/retry?all=1&done=1&kept=1&cursor={old}", "operator")
-    assert "1 is queued again so far; 1 is left. 1 stays here: another job has its unique key now." in told.text
+    assert "1 is queued again so far; 1 is left. 1 stays here: another job now has its unique key." in told.text
     told = await paper(site, f"/dead/retry?all=1&done=2&kept=2&cursor={old}", "operator")
-    assert "2 stay here: another job has their unique key now." in told.text
+    assert "2 stay here: another job now has their unique key." in told.text
 
 
 async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
@@ -374,7 +374,7 @@ async def test_what_breaks_off_says_how_far_it_came(site: Site, monkeypatch: pyt
 
     monkeypatch.setattr(ManagementService, "retry_dead", breaks)
     told = await press(site, sure, "Retry 5 jobs")
-    assert "4 jobs are queued again. Then it broke off: " in told.text
+    assert "4 jobs are queued again. Then an error occurred: " in told.text
     assert [line["reason"] for line in log.of("http.store_failed")] == ["gone for a moment"]
     assert "The others are still here." in told.text
     assert sorted([await status(site, job_id) for job_id in ids]) == ["failed", *["queued"] * 4]
@@ -385,7 +385,7 @@ async def test_lines_that_end_otherwise_are_found_again(site: Site) -> None:
     await dead(site, "no paper\r\nin tray 2")
     page = await paper(site, "/dead", "operator")
     sure = await paper(site, page.links["Retry… says"], "operator")
-    assert "1 dead job matches." in sure.text
+    assert "1 dead letter matches." in sure.text
     form = sure.form("Retry it")
     fields = {name: value.replace("\r", "\r\n") for name, value in form.fields}  # as browsers send it
     assert "1 job is queued again." in (await after(site, await post(site, form.action, **fields))).text
@@ -418,11 +418,11 @@ async def test_one_company_sees_and_changes_its_own_only(site: Site) -> None:
     page = await paper(site, "/dead", "acme")
     assert "no paper" in page.text
     assert "no ink" not in page.text
-    assert "Nothing matches any more." in (await paper(site, f"/dead/discard?id={other}", "acme")).text
-    assert "None is left" in (await paper(site, "/dead?type=says&reason=no+ink", "acme")).text
+    assert "No job matches any more." in (await paper(site, f"/dead/discard?id={other}", "acme")).text
+    assert "No jobs left" in (await paper(site, "/dead?type=says&reason=no+ink", "acme")).text
     sure = await paper(site, "/dead/discard?all=1", "acme")
-    assert "all dead jobs of your company" in sure.text
-    assert "1 job is removed for good." in (await press(site, sure, "Discard it", "acme")).text
+    assert "all dead letters of your company" in sure.text
+    assert "1 job is deleted." in (await press(site, sure, "Discard it", "acme")).text
     assert (await status(site, own), await status(site, other)) == ("gone", "failed")
 
 

@@ -46,20 +46,29 @@ def made(status: str = "SUCCEEDED", counts: tuple[int, ...] = (0, 0, 0, 0, 0), *
         (made(counts=(3, 0, 0, 0, 0)), "All 3 rows were imported."),
         (made(counts=(1, 0, 0, 0, 0)), "The only row was imported."),
         (made(counts=(1_000, 1, 0, 0, 1)), "1,001 rows were imported, 1 was not."),
-        (made(counts=(0, 0, 9, 0, 0)), "All 9 rows were there already."),
-        (made(counts=(0, 0, 9, 0, 3)), "9 rows were there already, 3 were not imported."),
+        (made(counts=(0, 0, 9, 0, 0)), "All 9 rows were already in the table."),
+        (made(counts=(0, 0, 9, 0, 3)), "9 rows were already in the table, 3 were not imported."),
         (made(counts=(0, 0, 0, 0, 2)), "No row was imported: all 2 have errors."),
         (made(counts=(0, 0, 0, 0, 1)), "No row was imported: the only one has errors."),
-        (made(counts=(0, 0, 1, 0, 0), dryRun=True), "The only row is there already: an import would change nothing."),
+        (
+            made(counts=(0, 0, 1, 0, 0), dryRun=True),
+            "The only row is already in the table: an import would change nothing.",
+        ),
         (made(counts=(2, 0, 0, 0, 0), dryRun=True), "All 2 rows can be imported."),
         (made(counts=(2, 0, 0, 0, 1), dryRun=True), "2 of 3 rows can be imported, 1 has errors."),
-        (made(counts=(0, 0, 2, 0, 0), dryRun=True), "All 2 rows are there already: an import would change nothing."),
+        (
+            made(counts=(0, 0, 2, 0, 0), dryRun=True),
+            "All 2 rows are already in the table: an import would change nothing.",
+        ),
         (made(counts=(0, 0, 0, 0, 2), dryRun=True), "No row can be imported: all 2 have errors."),
         (
             made(counts=(2, 0, 0, 0, 1), dryRun=True, resultJson={"wouldFail": True}),
             "Nothing would be imported: 1 of 3 rows has errors.",
         ),
-        (made("CANCELLED", (2, 0, 0, 0, 0)), "This import was cancelled. 2 rows that were loaded before stay."),
+        (
+            made("CANCELLED", (2, 0, 0, 0, 0)),
+            "This import was cancelled. 2 rows that were loaded before remain in the table.",
+        ),
         (made("FAILED", errorJson={"code": "missing_columns", "message": "x"}), "Columns are missing in the file."),
         (made("FAILED", errorJson={"code": "of_tomorrow", "message": "x"}), "The file cannot be imported."),
         (made("FAILED"), "The file cannot be imported."),
@@ -118,15 +127,17 @@ def test_only_what_makes_sense_is_offered(found: dict[str, Any], may: str) -> No
 
 def test_groups_have_an_example_or_the_codes_own_words() -> None:
     found = made()
-    found["summary"]["errors"] = [{"row": 7, "column": "A", "code": "nan", "value": "NaN", "reason": "is no number"}]
+    found["summary"]["errors"] = [
+        {"row": 7, "column": "A", "code": "nan", "value": "NaN", "reason": "not a valid number"}
+    ]
     found["summary"]["errorGroups"] = [
         {"column": "A", "code": "nan", "count": 2},
         {"column": None, "code": "too_long", "count": 1},
         {"column": None, "code": "of_an_importer", "count": 1},
     ]
     first, second, third = tables.groups(found)
-    assert (first.reason, first.row, first.value) == ("Is no number.", 7, "NaN")
-    assert (second.reason, second.row) == ("The text is longer than the field.", None)
+    assert (first.reason, first.row, first.value) == ("Not a valid number.", 7, "NaN")
+    assert (second.reason, second.row) == ("The text is longer than the field allows.", None)
     assert third.reason == "Of an importer."
 
 

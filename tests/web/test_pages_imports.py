@@ -152,10 +152,10 @@ async def test_the_type_is_that_of_the_manifest_where_none_is_chosen(shop: Site)
     Path(shop.app.settings.import_manifest).write_text('{"cust*.csv": {"type": "everyone"}}')
     assert (await record(shop, await taken(shop, type=""))).type == "everyone"
     page = await paper(shop, "/imports?file=Customers.csv&size=10")
-    assert page.part("hint") == "Recognised by the file's name."
+    assert page.part("hint") == "Recognised by the file name."
     assert '<option value="everyone" selected>' in (await shop.get("/imports?file=Customers.csv&size=10")).text
     page = await paper(shop, "/imports?file=unknown.csv&size=10")
-    assert page.part("hint") == "Choose what is in it: its name does not tell."
+    assert page.part("hint") == "Choose what is in the file: its name does not show it."
 
 
 async def test_each_type_tells_its_columns_and_gives_an_empty_file(shop: Site) -> None:
@@ -163,7 +163,7 @@ async def test_each_type_tells_its_columns_and_gives_an_empty_file(shop: Site) -
     assert "an e-mail address" in page.part("types")
     assert "or Full Name" in page.part("types")
     assert "Strict ones" in page.part("types")
-    answer = await shop.get(page.links["Download an empty file"], "viewer")
+    answer = await shop.get(page.links["Download a template"], "viewer")
     assert answer.status_code == 200
     assert answer.headers["content-disposition"].startswith("attachment")
 
@@ -209,7 +209,7 @@ async def test_a_file_of_which_nobody_says_what_it_is(shop: Site) -> None:
     answer = await send(shop, type="")
     assert answer.status_code == 422
     assert "What kind of data is in this file?" in Paper(answer).part("answer")
-    assert "Choose it in the list" in Paper(answer).part("answer")
+    assert "Choose the kind in the list" in Paper(answer).part("answer")
     assert files(shop) == []
 
 
@@ -226,7 +226,7 @@ async def test_the_same_file_is_told_and_imported_again_only_on_purpose(shop: Si
     assert answer.status_code == 409
     page = Paper(answer)
     assert "This file was imported before." in page.part("answer")
-    assert page.links["see what became of it"] == first
+    assert page.links["see its result"] == first
     assert "Import it again" in page.buttons
     assert (await taken(shop, force="true")) != first
 
@@ -236,7 +236,7 @@ async def test_who_forces_a_file_twice_in_a_row_imports_it_once_and_is_led_there
     forced = await taken(shop, force="true", dryRun="false")
     assert await taken(shop, force="true", dryRun="false") == forced
     page = await after(shop, await send(shop, force="true"))
-    assert "The same file is being imported already" in page.text
+    assert "The same file is already being imported" in page.text
     assert len(files(shop)) == 1
     assert await taken(shop, force="true", companyId="acme") != forced
     assert await taken(shop, force="true", type="everyone") != forced
@@ -273,7 +273,7 @@ async def test_viewers_see_imports_and_can_change_none(shop: Site) -> None:
     assert page.links["customers.csv"] == path
     page = await paper(shop, path, "viewer")
     assert set(page.buttons) <= {"Sign out"}
-    assert "is not an e-mail address" in page.part("errors")
+    assert "not an e-mail address" in page.part("errors")
     for each in (path + "/import", path + "/resume", path + "/cancel"):
         assert (await post(shop, each, "viewer")).status_code == 403
     assert (await send(shop, token="viewer")).status_code == 403
@@ -321,7 +321,7 @@ async def test_imports_are_found_by_kind_and_status(shop: Site) -> None:
     assert {"good.csv", "waiting.csv"} <= set(both.links)
     assert "waiting.csv" not in (await paper(shop, "/imports?status=SUCCEEDED")).links
     assert "good.csv" not in (await paper(shop, "/imports?type=everyone")).links
-    assert "No import is like that" in (await paper(shop, "/imports?type=everyone&status=FAILED")).text
+    assert "No import matches" in (await paper(shop, "/imports?type=everyone&status=FAILED")).text
     await paper(shop, "/imports?status=nonsense", status=422)
     await paper(shop, "/imports?cursor=nonsense", status=422)
 
@@ -359,7 +359,7 @@ async def test_how_far_an_import_is_shows_by_phase_and_chunk(shop: Site) -> None
     await half_done(shop, import_id)
     page = await paper(shop, f"/imports/{import_id}")
     assert "1 of 2 chunks" in page.part("state")
-    assert "Checking and loading : under way" in page.part("state")
+    assert "Checking and loading : in progress" in page.part("state")
     assert "Cancel this import" in page.buttons
     assert "2 chunks of work" in page.part("file")
 
@@ -373,7 +373,7 @@ async def test_a_check_tells_what_would_happen_and_is_imported_without_being_sen
     assert "This was a check: nothing has changed yet." in page.part("state")
     assert "name in 1 row" in page.part("changes")
     assert "before: Bob after: Ben" in page.part("changes")
-    assert page.form("Import the 3 good rows now").action == f"{path}/import"
+    assert page.form("Import the 3 valid rows now").action == f"{path}/import"
     answer = await post(shop, f"{path}/import")
     assert answer.status_code == 303
     real = answer.headers["location"]
@@ -386,13 +386,13 @@ async def test_a_check_tells_what_would_happen_and_is_imported_without_being_sen
     # Once more is a duplicate, told where it was asked for.
     page = await after(shop, await post(shop, f"{path}/import"))
     assert "This file was imported before" in page.part("state")
-    assert page.links["see what became of it"] == real
+    assert page.links["see its result"] == real
     assert set((await paper(shop, f"{path}?before={real[9:]}", "viewer")).buttons) <= {"Sign out"}
     answer = await post(shop, f"{path}/import", force="true")
     assert answer.headers["location"] not in (path, real)
     twice = await post(shop, f"{path}/import", force="true")
     assert twice.headers["location"] == answer.headers["location"]
-    assert "is being imported already" in (await after(shop, twice)).text
+    assert "is already being imported" in (await after(shop, twice)).text
 
 
 async def test_what_was_imported_for_real_is_not_offered_again_whatever_the_address_says(shop: Site) -> None:
@@ -437,7 +437,7 @@ async def test_errors_are_told_by_group_and_in_the_cells_of_the_sheet(shop: Site
     cells = re.findall(r'<td class="cell-bad".*?</td>', answer.text, re.DOTALL)
     assert len(cells) == 2
     assert "nobody" in cells[0]
-    assert "is not an e-mail address" in cells[0]
+    assert "not an e-mail address" in cells[0]
     assert ">empty<" in cells[1]
     assert page.links["Download the rows with errors"] == f"/api/v1/import-jobs/{path[9:]}/errors.csv"
     assert (await shop.get(page.links["Download the rows with errors"], "viewer")).status_code == 200
@@ -508,12 +508,12 @@ async def test_an_import_is_cancelled_and_goes_on(shop: Site) -> None:
     await half_done(shop, import_id)
     path = f"/imports/{import_id}"
     page = await after(shop, await post(shop, f"{path}/cancel"))
-    assert "The import is cancelled. What was loaded before stays." in page.text
-    assert "1 row that was loaded before stays" in page.part("state")
+    assert "The import is cancelled. Rows that were loaded before remain in the table." in page.text
+    assert "1 row that was loaded before remains in the table" in page.part("state")
     assert "Checking and loading : stopped here" in page.part("state")
     again = await after(shop, await post(shop, f"{path}/cancel"))
     assert "already" in again.text
     page = await after(shop, await post(shop, f"{path}/resume"))
-    assert "It goes on where it stopped, 1 chunk was done already." in page.text
+    assert "The import continues where it stopped, 1 chunk was already loaded." in page.text
     assert (await record(shop, path)).status is ImportStatus.RUNNING
     assert "failed and cancelled" in (await after(shop, await post(shop, f"{path}/resume"))).text

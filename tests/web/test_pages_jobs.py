@@ -119,10 +119,10 @@ async def test_the_fields_keep_what_was_asked_for(site: Site) -> None:
     ("query", "told"),
     [
         ({"status": "lost"}, "No status is called “lost”"),
-        ({"since": "yesterday"}, "The first time is not a time"),
-        ({"until": "9999-99-99"}, "The last time is not a time"),
+        ({"since": "yesterday"}, "The first time is not a valid time"),
+        ({"until": "9999-99-99"}, "The last time is not a valid time"),
         ({"type": "x" * 201}, "The type is longer than 200 characters"),
-        ({"queue": "a\x00b"}, "The queue is longer than 200 characters, or has some that no name has"),
+        ({"queue": "a\x00b"}, "The queue is longer than 200 characters or contains characters that are not allowed"),
     ],
 )
 async def test_a_filter_that_cannot_be_is_told_and_kept(site: Site, query: dict[str, str], told: str) -> None:
@@ -151,7 +151,7 @@ async def test_a_whole_id_leads_straight_to_its_job(site: Site) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job['id']}")
 
 
-@pytest.mark.parametrize(("id", "told"), [(NOBODY, "No job has the id"), ("4711", "“4711” is not a job's id")])
+@pytest.mark.parametrize(("id", "told"), [(NOBODY, "No job has the id"), ("4711", "“4711” is not a job id")])
 async def test_an_id_that_is_none_is_told(site: Site, id: str, told: str) -> None:
     page = await paper(site, "/jobs", status=404, params={"id": id})
     assert told in page.text
@@ -169,9 +169,8 @@ async def test_types_and_queues_are_offered(site: Site) -> None:
 async def test_a_dead_job_is_told_whole(site: Site) -> None:
     (dead,) = await site.dead(payload={"password": "open sesame"})
     page = await paper(site, f"/jobs/{dead}")
-    assert "Failed for good" in page.part("now")
-    assert "after 1 attempt." in page.part("now")
-    assert f"When the cause is gone, run it again: press Retry, or rowlock dead retry {dead}" in page.part("now")
+    assert "after 1 attempt. It stays here until you retry or discard it." in page.part("now")
+    assert f"When the cause is fixed, retry it: press Retry, or rowlock dead retry {dead}" in page.part("now")
     events = page.part("timeline")
     assert events.index("Enqueued") < events.index("Attempt 1 started") < events.index("Attempt 1 failed")
     assert "it never works" in events
@@ -197,7 +196,7 @@ async def test_stacks_are_for_administrators(site: Site) -> None:
     (dead,) = await site.dead()
     page = await paper(site, f"/jobs/{dead}", "operator")
     assert "Traceback" not in page.text
-    assert "Stacks are shown to administrators." in page.part("timeline")
+    assert "Stack traces are shown to administrators only." in page.part("timeline")
 
 
 async def test_every_attempt_is_in_the_timeline(make_site: MakeSite) -> None:
@@ -224,7 +223,7 @@ async def test_every_attempt_is_in_the_timeline(make_site: MakeSite) -> None:
 async def test_a_job_that_waits_says_until_when_and_is_run_now(site: Site) -> None:
     job = await site.enqueue(delaySeconds=7_200)
     page = await paper(site, f"/jobs/{job['id']}", "operator")
-    assert "Waits for its time: due in 1 h" in page.part("now")
+    assert "Scheduled: due in 1 h" in page.part("now")
     assert page.buttons == ["Sign out", "Run now", "Cancel"]
     told = await after(site, await post(site, page.form("Run now").action))
     assert "It runs as soon as a worker is free." in told.text
@@ -277,11 +276,11 @@ async def test_a_running_job_is_shown_with_its_progress_and_asked_to_stop(make_s
             await asyncio.sleep(0.01)
     page = await paper(site, f"/jobs/{job['id']}")
     assert "40 %" in page.part("now")
-    assert "Runs: started" in page.part("now")
+    assert "Running: started" in page.part("now")
     assert "two of five" in page.part("now")
     assert '<progress max="100" value="40"' in (await site.get("/jobs")).text
-    told = await after(site, await post(site, page.form("Ask it to stop").action))
-    assert "was told to stop" in told.text or "It is cancelled" in told.text
+    told = await after(site, await post(site, page.form("Request cancellation").action))
+    assert "was asked to stop" in told.text or "It is cancelled" in told.text
     while (await site.get(f"/api/v1/queue/{job['id']}")).json()["status"] != "cancelled":
         await asyncio.sleep(0.01)
     stop.set()
@@ -353,8 +352,8 @@ async def test_one_process_that_died_is_one(site: Site, monkeypatch: pytest.Monk
         return await whole(management, job_id) | {"deaths": next(deaths)}
 
     monkeypatch.setattr(ManagementService, "job", job)
-    assert "; 1 process died with it" in (await paper(site, f"/jobs/{dead}")).text
-    assert "; 2 processes died with it" in (await paper(site, f"/jobs/{dead}?raw=1")).text
+    assert "; 1 process died while running it" in (await paper(site, f"/jobs/{dead}")).text
+    assert "; 2 processes died while running it" in (await paper(site, f"/jobs/{dead}?raw=1")).text
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel", "run-now"])
@@ -407,7 +406,7 @@ async def test_a_job_leads_to_its_import_and_to_the_schedules_of_its_type(site: 
     declare_importers(site.app)
     import_id = await imported(site)
     page = await paper(site, f"/jobs/{import_id}")
-    assert page.links["The import that it belongs to"] == f"/imports/{import_id}"
+    assert page.links["The import of this job"] == f"/imports/{import_id}"
     page = await paper(site, f"/jobs/{(await site.enqueue())['id']}")
     assert "Import" not in page.part("about")
     assert page.links["nightly"] == "/#schedules"
@@ -470,17 +469,20 @@ LATER = (NOW + timedelta(minutes=3)).isoformat()
     ("job", "told"),
     [
         (shape("queued"), "Waits for a free worker. Ready since"),
-        (shape("queued", availableAt=LATER), "Waits for its time: due"),
+        (shape("queued", availableAt=LATER), "Scheduled: due"),
         (shape("queued", attempts=2, availableAt=LATER), "Attempt 2 of 5 failed; the next one is due"),
         (
             shape("queued", attempts=2),
             "Attempt 2 of 5 failed; the next one starts as soon as a worker is free. Ready since",
         ),
-        (shape("processing", attempts=1), "Runs: started"),
-        (shape("processing", cancelRequested=True), "Was asked to stop, and does so when its handler looks. Started"),
+        (shape("processing", attempts=1), "Running: started"),
+        (
+            shape("processing", cancelRequested=True),
+            "Cancellation requested; the handler stops at its next check. Started",
+        ),
         (shape("processing", lockedAt="2026-11-16T11:59:00Z"), "worker 01932c07…2d4b5a runs it and was last seen"),
         (shape("succeeded"), "Succeeded"),
-        (shape("failed"), "Failed for good"),
+        (shape("failed"), "Failed"),
         (shape("cancelled"), "Cancelled"),
     ],
 )

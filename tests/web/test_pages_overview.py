@@ -162,7 +162,7 @@ async def test_an_operator_pauses_and_resumes_a_queue(site: Site) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     notice = answer.cookies["rowlock_notice"]
     page = await site.get("/", "operator", headers={"cookie": f"rowlock_notice={notice}"})
-    assert "Queue default is paused: nothing of it starts until it is resumed." in text(page)
+    assert "Queue default is paused: its jobs do not start until it is resumed." in text(page)
     assert 'action="/queues/default/resume"' in page.text, "seen at once, not when the shared answer is old"
     assert "rowlock_notice=" in page.headers["set-cookie"], "it is said once"
     await post(site, "/queues/default/resume")

@@ -190,7 +190,7 @@ async def test_a_long_notice_fits_into_its_cookie(site: Site) -> None:
     (header,) = answer.headers.get_list("set-cookie")
     assert len(header) < 4_000
     page = await site.get("/", headers={"cookie": f"rowlock_notice={answer.cookies['rowlock_notice']}"})
-    assert f"Queue {name} is paused: nothing of it starts" in page.text
+    assert f"Queue {name} is paused: its jobs do not start" in page.text
     here = SimpleNamespace(state=SimpleNamespace(shared=Shared()))
     request = Request({"type": "http", "headers": [], "app": here, "root_path": ""})
     said_back = back(request, "/", "😀" * 499 + "é", "bad")

@@ -54,7 +54,10 @@ async def test_what_is_sent_is_counted_and_leads_to_the_jobs(make_site: MakeSite
         await sent(site, payload={"email": "d@e.f"})
         page = await paper(site, "/sync/crm")
     figures = page.part("figures")
-    assert "Pending 1 Processing 0 Failed, will retry 0 Dead 0 Completed in 24 h 1 Mean time of a job" in figures
+    assert (
+        "Pending 1 Processing 0 Failed, will retry 0 Dead letters 0 Completed in 24 h 1 Mean duration of a job"
+        in figures
+    )
     assert "Lag" in figures
     assert page.links["1"] == "/jobs?status=queued&type=crm.%2A"
     assert "No failures" in page.part("failures")
@@ -85,15 +88,15 @@ async def test_what_was_refused_leads_to_the_scopes_and_the_dead_letters(make_si
     assert "create_contact" in failures
     assert "failed" in failures
     assert "MISSING_SCOPES" in failures
-    assert "never by itself" in failures
+    assert "not automatic" in failures
     assert page.links["create_contact"] == f"/jobs/{job['id']}"
-    assert page.links["See what our credentials may do"] == SCOPES_URL
-    assert page.links["See why jobs died, and retry them"] == "/dead?type=crm.%2A"
-    dead = await paper(site, page.links["See why jobs died, and retry them"])
+    assert page.links["See the permissions of the credentials"] == SCOPES_URL
+    assert page.links["See why jobs failed, and retry them"] == "/dead?type=crm.%2A"
+    dead = await paper(site, page.links["See why jobs failed, and retry them"])
     assert "crm.create_contact 1 job" in dead.text
     assert SCOPES_URL in dead.text
     alone = await paper(site, f"/jobs/{job['id']}")
-    assert alone.links["What our credentials for crm may do"] == SCOPES_URL
+    assert alone.links["Permissions of the credentials for crm"] == SCOPES_URL
     assert "/sync/crm" in alone.hrefs
     assert SECRET not in page.text + dead.text + alone.text
 
@@ -115,7 +118,7 @@ async def test_one_company_sees_its_own_and_no_limits(make_site: MakeSite) -> No
     await sent(site, payload={"email": "d@e.f"}, companyId="globex")
     page = await paper(site, "/sync/crm", "acme")
     assert "Pending 1 " in page.part("figures")
-    assert "All companies share them" in page.part("limits")
+    assert "All companies share the limits" in page.part("limits")
     assert "Pending 2 " in (await paper(site, "/sync/crm")).part("figures")
 
 

@@ -314,10 +314,10 @@ async def test_what_was_refused_says_where_to_put_it_right_and_is_run_again_at_o
         dead = (await crm.get(f"/api/v1/queue/{job['id']}")).json()
         assert (dead["status"], dead["attempts"]) == ("failed", 1)
         assert dead["guidance"] == [
-            "The other system refused our credentials or their scopes (401, 403 or MISSING_SCOPES): trying again "
-            f"cannot help before they are put right. Those of crm are set at {SCOPES_URL}",
-            f"When the cause is gone, run it again: rowlock dead retry {job['id']}",
-            "To run all jobs of crm again that failed: rowlock dead retry --type 'crm.*'",
+            "The service refused the credentials or their scopes (401, 403 or MISSING_SCOPES): correct them before you "
+            f"retry. The scopes of crm are set at {SCOPES_URL}",
+            f"When the cause is fixed, retry it: rowlock dead retry {job['id']}",
+            "To retry all failed jobs of crm: rowlock dead retry --type 'crm.*'",
         ]
     listed = (await crm.get("/api/v1/queue/dead-letter", params={"type": "crm.*"})).json()["jobs"]
     assert {job["id"] for job in listed} == {job["id"] for job in jobs}
@@ -335,7 +335,7 @@ async def test_what_was_refused_says_where_to_put_it_right_and_is_run_again_at_o
 async def test_a_job_of_no_integration_has_guidance_too(site: Site) -> None:
     (dead,) = await site.dead()
     told = (await site.get(f"/api/v1/queue/{dead}")).json()
-    assert told["guidance"] == [f"When the cause is gone, run it again: rowlock dead retry {dead}"]
+    assert told["guidance"] == [f"When the cause is fixed, retry it: rowlock dead retry {dead}"]
     assert (await site.enqueue())["guidance"] == []
 
 

@@ -288,7 +288,7 @@ def test_up_goes_on_without_what_is_not_installed(start: Start, tmp_path: Path) 
     up = start("up", "--json", **without_web(tmp_path))
     assert "url" not in up.told()
     until(lambda: up.says("worker.started"), SECONDS)
-    assert up.says("note: the HTTP API needs fastapi: pip install 'rowlock[web]'; going on without it")
+    assert up.says("note: the HTTP API needs fastapi: pip install 'rowlock[web]'; continuing without it")
     assert up.stop() == 0
 
 

@@ -114,7 +114,7 @@ def take_order(listening: int) -> tuple[str, int]:
     with open(channel, "rb", buffering=0, closefd=False) as orders:  # unbuffered: the event loop watches the rest
         url = orders.readline(_ORDER_BYTES_MAX).decode().strip()
     if not url:
-        raise SettingsError("--descriptor is for `rowlock up`, which names the database on standard input")
+        raise SettingsError("--descriptor is for `rowlock up`, which sends the database URL on standard input")
     return url, channel
 
 

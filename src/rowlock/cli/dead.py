@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     Change = Callable[..., Awaitable[Shape]]
 
-commands = typer.Typer(no_args_is_help=True, help="The dead-letter queue: jobs that failed for good.")
+commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, retry and discard failed jobs.")
 
 _BATCH = 500
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of failed jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="Every failed job; needed where nothing else says which.")]
+All = Annotated[bool, typer.Option("--all", help="Every failed job; required without ids or filters.")]
 Reason = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Only jobs that failed for this reason, as `--groups` says it."),
+    typer.Option("--reason", metavar="TEXT", help="Only jobs that failed for this reason, as shown by `--groups`."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many jobs match.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the jobs that match.")]
 Yes = Annotated[
     bool,
     typer.Option(
-        "--yes", "-y", help="Skip the confirmation; `discard` without ids needs it where there is no terminal."
+        "--yes", "-y", help="Skip the confirmation; required for `discard` without ids if there is no terminal."
     ),
 ]
 
@@ -59,7 +59,9 @@ async def list_(
     type: options.JobType = None,
     queue: options.Queue = None,
     reason: Reason = None,
-    groups: Annotated[bool, typer.Option("--groups", help="Count them by type and reason instead.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Count them by type and reason instead of listing them.")
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
@@ -76,7 +78,7 @@ async def list_(
 
 @commands.command(
     help=options.examples(
-        "Queue failed jobs again, with fresh attempts.",
+        "Retry failed jobs, with fresh attempts.",
         "rowlock dead retry --type email.send --dry-run",
         "rowlock dead retry --queue imports --yes",
         "rowlock dead retry --reason 'TimeoutError: no answer within 30 s'",
@@ -97,17 +99,17 @@ async def retry(
 ) -> int:
     _require_choice(ids, type, queue, reason, all)
     where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
-    done = await _do(management.retry_dead, where, out, "Queue", "queueing again", dry_run, yes)
+    done = await _do(management.retry_dead, where, out, "Queue", "retrying", dry_run, yes)
     told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['retried']:,} jobs are queued again"
     out.tell(done, told)
     if done["conflicts"]:
-        out.note(f"another job holds the unique key now, so these stay failed: {', '.join(done['conflicts'])}")
+        out.note(f"another job has the unique key now, so these stay failed: {', '.join(done['conflicts'])}")
     return _code(ids, done["matched"] if dry_run else done["retried"], out)
 
 
 @commands.command(
     help=options.examples(
-        "Remove failed jobs for good, and free the unique keys that they hold.",
+        "Delete failed jobs, and release their unique keys. This cannot be undone.",
         "rowlock dead discard 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
         "rowlock dead discard --type email.send --dry-run",
         "rowlock dead discard --type email.send --yes    # in a script",
@@ -129,10 +131,10 @@ async def discard(
     where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
     if not (ids or dry_run or yes or _on_a_terminal()):
         raise UsageError(
-            "discard removes jobs for good, and there is no terminal to confirm on: add --yes, or count with --dry-run"
+            "discard deletes jobs, and there is no terminal for the confirmation: add --yes, or count with --dry-run"
         )
     done = await _do(management.discard_dead, where, out, "Remove", "removing", dry_run, yes)
-    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are removed"
+    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are deleted"
     out.tell(done, told)
     return _code(ids, done["matched"] if dry_run else done["discarded"], out)
 
@@ -151,9 +153,9 @@ def _show_groups(found: Shape, limit: int, out: Output) -> None:
     ]
     out.table(("jobs", "type", "first", "last", "reason"), rows, "no failed jobs")
     if found["more"] or len(found["groups"]) > limit:
-        out.note("there are more groups: narrow them down with --type or --queue")
+        out.note("there are more groups: filter with --type or --queue")
     if not found["complete"]:
-        out.note(f"only the newest {found['lookedAt']:,} failed jobs were looked at: there are more")
+        out.note(f"only the newest {found['lookedAt']:,} failed jobs were counted: there are more")
 
 
 def _advise(jobs: list[Shape], out: Output) -> None:
@@ -166,11 +168,9 @@ def _advise(jobs: list[Shape], out: Output) -> None:
 def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, reason: str | None, all: bool) -> None:
     narrowed = bool(ids or type or queue or reason is not None)
     if not (narrowed or all):
-        raise UsageError("which jobs? give ids, --type, --queue, --reason, or --all")
+        raise UsageError("no jobs selected: give ids, --type, --queue, --reason, or --all")
     if all and narrowed:
-        raise UsageError(
-            "--all means every failed job: leave out the ids, --type, --queue and --reason, or leave out --all"
-        )
+        raise UsageError("--all means every failed job: remove --all, or remove the ids, --type, --queue and --reason")
 
 
 async def _do(
@@ -220,5 +220,5 @@ def _code(ids: list[str] | None, done: int, out: Output) -> int:
     """Return 1 if some of the given ids did not match or change, otherwise 0; a filter may match nothing."""
     missing = len(set(ids or ())) - done
     if missing > 0:
-        out.error(f"{missing:,} of the ids given were not among the failed jobs, or stay there")
+        out.error(f"{missing:,} of the given ids are not failed jobs, or could not be changed")
     return 1 if missing > 0 else 0

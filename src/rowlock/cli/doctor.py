@@ -18,8 +18,8 @@ _ALIAS_ADVICE = "start workers that have a handler, or give a renamed type its o
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Check the settings, the application and the database, with advice for what is wrong. "
-            "Exit code 1 when something is.",
+            "Check the settings, the application and the database, with advice for each problem. "
+            "Exit code 1 if there is a problem.",
             "rowlock doctor",
             "rowlock doctor --database postgresql://rowlock@db/jobs --json",
         )
@@ -92,8 +92,8 @@ def _settings(app: Rowlock) -> list[Finding]:
         Finding(
             "resilient mode",
             Severity.WARNING,
-            "jobs run inside the process that enqueues them, and are not kept",
-            "unset QUEUE_RESILIENT_MODE when the database is back",
+            "jobs run inside the process that enqueues them and are not stored",
+            "unset QUEUE_RESILIENT_MODE when the database is available again",
         )
     ]
 
@@ -106,7 +106,7 @@ def _imports(app: Rowlock) -> list[Finding]:
     reason = blobs.unusable_reason(app.settings.import_store) if app.importers else None
     if reason is None:
         return []
-    advice = "set ROWLOCK_IMPORT_STORE to a folder that the API and all workers share and may write in"
+    advice = "set ROWLOCK_IMPORT_STORE to a folder that the API and all workers share and can write to"
     return [Finding("imports", Severity.ERROR, reason, advice)]
 
 
@@ -142,7 +142,7 @@ def _sync(app: Rowlock) -> list[Finding]:
             told = f"{name} is enabled" + (f", and skips {off}" if off else "")
             findings.append(Finding("sync", Severity.OK, told))
         else:
-            findings.append(Finding("sync", Severity.OK, f"{name} is disabled: nothing goes there", hub.disabled))
+            findings.append(Finding("sync", Severity.OK, f"{name} is disabled: nothing is sent", hub.disabled))
     return findings
 
 
@@ -157,10 +157,10 @@ async def _troubles(app: Rowlock) -> list[Finding]:
         counts = found["counts"]
         for limit in found["limits"]:
             if limit["restsUntil"] is not None:
-                told = f"{name} asked for a rest until {iso(limit['restsUntil'])} (limit {limit['name']})"
+                told = f"{name} asked to wait until {iso(limit['restsUntil'])} (limit {limit['name']})"
                 findings.append(Finding("sync", Severity.WARNING, told, f"see `rowlock sync monitor {name}`"))
         if counts["dead"]:
-            told = f"{counts['dead']:,} jobs for {name} failed for good"
+            told = f"{counts['dead']:,} jobs for {name} are dead letters"
             advice = f"see `rowlock dead list --type '{name}.*'`"
             findings.append(Finding("sync", Severity.WARNING, told, advice))
     return findings

@@ -31,7 +31,7 @@ class OnConflict(StrEnum):
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Enqueue a job. The answer begins with its id; the job is durable when the command returns.",
+            "Enqueue a job. The output starts with its id; the job is durable when the command returns.",
             "rowlock enqueue digest.send",
             """rowlock enqueue email.send --payload '{"to": "a@b.c", "subject": "Hi"}' --delay-seconds 60""",
             "rowlock enqueue email.send --payload @email.json --unique-key nightly-2030-01-01",
@@ -44,36 +44,43 @@ def register(app: typer.Typer) -> None:
 async def enqueue(
     management: Operations,
     out: Output,
-    type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as the application names it.")],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
     payload: Annotated[
         str, typer.Option(metavar="JSON", help="The payload, a JSON object; @FILE reads a file, - standard input.")
     ] = "{}",
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Another queue than the type's own.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Lower runs first. Otherwise the type's, or 100.")] = None,
-    delay_seconds: Annotated[float, typer.Option(help="Run it no sooner than so many seconds from now.")] = 0.0,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="Run it no sooner than 2030-01-31T08:00:00Z.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Attempts before it counts as failed.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The queue (default: the queue of the type).")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="The priority; lower runs first (default: that of the type, or 100).")
+    ] = None,
+    delay_seconds: Annotated[float, typer.Option(help="Delay in seconds before it runs.")] = 0.0,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The earliest time to run it, such as 2030-01-31T08:00:00Z.")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Attempts before it is a dead letter.")] = None,
     company_id: Annotated[str | None, typer.Option(metavar="ID", help="The company that the job belongs to.")] = None,
     unique: Annotated[
         str | None,
         typer.Option(
             metavar="POLICY",
-            help="forever, while_active or window:SECONDS: refuse the job where one with the same type and payload "
-            "exists, ever, while that one waits or runs, or within SECONDS of its enqueue; none: never refuse it. "
-            "Default: what the type declares, then QUEUE_UNIQUE.",
+            help="Refuse the job if one with the same type and payload exists: forever, while_active (it waits or "
+            "runs), window:SECONDS (it was enqueued within SECONDS), or none (never refuse). Default: the policy of "
+            "the type, then QUEUE_UNIQUE.",
         ),
     ] = None,
     unique_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Compare this instead of type and payload; alone it means --unique forever."),
+        typer.Option(
+            metavar="KEY",
+            help="Compare this key instead of type and payload; without --unique it means --unique forever.",
+        ),
     ] = None,
     on_conflict: Annotated[
-        OnConflict, typer.Option(help="What to do where the job exists: fail, or answer with that one.")
+        OnConflict, typer.Option(help="If the job exists already: fail, or return the existing job.")
     ] = OnConflict.reject,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it is over; exit code 1 unless it succeeded.")
-    ] = False,
-    wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends; exit code 1 unless it succeeds.")] = False,
+    wait_seconds: Annotated[float, typer.Option(min=0.0, help="Time limit of --wait in seconds.")] = 3_600.0,
 ) -> int:
     job = await management.enqueue(
         type,
@@ -88,7 +95,7 @@ async def enqueue(
     )
     if wait:
         job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
-    verb = "" if job["created"] else "existed already: "
+    verb = "" if job["created"] else "already exists: "
     out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
     return 0 if not wait or job["status"] == "succeeded" else 1
 
@@ -110,7 +117,7 @@ def payload_of(given: str) -> Any:
     except OSError as error:
         raise UsageError(f"--payload {given}: {error.strerror}") from None
     if len(text) > _READ_BYTES_MAX:
-        raise PayloadTooLarge(f"--payload: more than {_READ_BYTES_MAX:,} bytes, which no payload may have")
+        raise PayloadTooLarge(f"--payload: more than {_READ_BYTES_MAX:,} bytes, the limit for payloads")
     try:
         return loads(text)
     except ValueError as error:
@@ -153,5 +160,5 @@ async def over(management: Operations, job: Shape, seconds: float, out: Output) 
         async with watching_workers(management, queue, out):
             job = await operations.wait(management, job["id"], seconds, seen)
     if not Status(job["status"]).final:
-        out.note(f"job {job['id']} is {job['status']} after {seconds:g} s; is a worker running?")
+        out.note(f"job {job['id']} is {job['status']} after {seconds:g} s; check that a worker is running")
     return job

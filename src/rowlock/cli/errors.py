@@ -68,7 +68,7 @@ def reported(app: typer.Typer, arguments: Sequence[str]) -> int:
             return _usage(error, as_json)
         if debug:
             raise
-        _say("bug", f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)", as_json)
+        _say("bug", f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows the traceback)", as_json)
         return FAILED
 
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rowlock.management.operations import Operations
     from rowlock.management.schemas import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="Failed attempts: what went wrong, when, and how often.")
+commands = typer.Typer(no_args_is_help=True, help="Failed attempts: list, show, retry.")
 
-FailureId = Annotated[str, typer.Argument(metavar="ID", help="The failure's id.")]
-Limit = Annotated[int, typer.Option(min=1, max=1_000, help="At most so many failures.")]
+FailureId = Annotated[str, typer.Argument(metavar="ID", help="The id of the failure.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of failures.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +41,12 @@ async def list_(
     name: Annotated[str | None, typer.Option("--name", metavar="TYPE", help="Only of jobs of this type.")] = None,
     company: Annotated[str | None, typer.Option("--company", metavar="ID", help="Only of this company.")] = None,
     job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only of this job.")] = None,
-    final: Annotated[bool, typer.Option("--final", help="Only last attempts: the job is dead.")] = False,
-    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only where the job was not retried since.")] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="Only last attempts, after which the job became a dead letter.")
+    ] = False,
+    unresolved: Annotated[
+        bool, typer.Option("--unresolved", help="Only failures whose job was not retried since.")
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
@@ -77,7 +81,7 @@ async def list_(
 
 @commands.command(
     help=options.examples(
-        "Show one failed attempt whole, with its stack.",
+        "Show one failed attempt with its stack trace.",
         "rowlock failures show 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
@@ -95,7 +99,7 @@ async def show(management: Operations, out: Output, id: FailureId) -> None:
 
 @commands.command(
     help=options.examples(
-        "Queue the job of a failed attempt again, with fresh attempts; the failure counts as resolved.",
+        "Retry the job of a failed attempt, with fresh attempts; the failure counts as resolved.",
         "rowlock failures retry 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Say whether the database answers, how many jobs there are, and who works. "
+            "Show whether the database is available, the number of jobs, and the workers. "
             "Exit code 1 when the database is down or not migrated.",
             "rowlock health",
             "rowlock health --json | jq .jobs.failed",

@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         "import",
         help=options.examples(
-            "Import a CSV file or a workbook. The answer begins with the id of the import; workers do the rest, and "
-            "--wait waits for them. Exit code 1 where the file is refused or, with --wait, the import fails.",
+            "Import a CSV file or a workbook. The output starts with the id of the import, which workers run; --wait "
+            "waits for the end. Exit code 1 if the file is refused or, with --wait, the import fails.",
             "rowlock import customers.csv --type customers --wait",
             'rowlock import Accounts-Payable.xlsx --sheet "AP Data" --type ap',
             "rowlock import customers.csv --dry-run --wait",
@@ -38,11 +38,11 @@ async def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .csv.gz or .xlsx file.")],
     type: Annotated[
         str | None,
-        typer.Option("--type", metavar="TYPE", help="The import type. Otherwise what the manifest says of the name."),
+        typer.Option("--type", metavar="TYPE", help="The import type (default: from the manifest, by file name)."),
     ] = None,
     sheet: Annotated[
         str | None,
-        typer.Option("--sheet", metavar="NAME", help="The sheet of a workbook. Otherwise as the manifest says."),
+        typer.Option("--sheet", metavar="NAME", help="The sheet of a workbook (default: from the manifest)."),
     ] = None,
     company: Annotated[
         str | None, typer.Option("--company", metavar="ID", help="The company that the import belongs to.")
@@ -50,13 +50,13 @@ async def import_(
     project: Annotated[
         str | None, typer.Option("--project", metavar="ID", help="The project that the import belongs to.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Load nothing; say what would change.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Import it although it was imported before.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over, and show what became of it.")] = False,
-    wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 86_400.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Load nothing; show what would change.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Import the file even if it was imported before.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends, and show the result.")] = False,
+    wait_seconds: Annotated[float, typer.Option(min=0.0, help="Time limit of --wait in seconds.")] = 86_400.0,
 ) -> int:
     path, size = _found(file)
-    with out.progress(f"sending {path.name}", size) as advance:
+    with out.progress(f"uploading {path.name}", size) as advance:
         found = await management.import_file(
             path,
             type=type,
@@ -78,7 +78,7 @@ async def import_(
 def _found(file: str) -> tuple[Path, int]:
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"{file}: there is no such file")
+        raise UsageError(f"{file}: no such file")
     return path, path.stat().st_size
 
 
@@ -108,7 +108,7 @@ async def _over(management: Operations, found: Shape, seconds: float, out: Outpu
         async with watching_workers(management, queue, out):
             found = await operations.wait_import(management, found["id"], seconds, seen)
     if not ImportStatus(found["status"]).final:
-        why = found["message"] if said else "is a worker running?"
+        why = found["message"] if said else "check that a worker is running"
         out.note(f"import {found['id']} is {found['status']} after {seconds:g} s; {why}")
     return found
 
@@ -136,24 +136,24 @@ def show_import(found: Shape, out: Output) -> None:
         _show_dry_run(found["resultJson"], out)
     meta = found["metaJson"]
     if unknown := meta.get("unknownColumns"):
-        out.line(f"columns that are not imported: {', '.join(unknown)}")
+        out.line(f"ignored columns: {', '.join(unknown)}")
     for notice in meta.get("notices", ()):
         out.line(notice)
     if (problem := (found["errorJson"] or {}).get("message")) and problem != found["message"]:
         out.line(f"reason: {problem}")
     if found["status"] in ("FAILED", "CANCELLED") and found["completedChunks"]:
-        out.note(f"what is done stays; to go on where it stopped: rowlock imports resume {found['id']}")
+        out.note(f"loaded rows stay in the table; to continue: rowlock imports resume {found['id']}")
     if summary["errors"]:
         out.line("")
         show_errors(summary["errors"][:_ERRORS_SHOWN], out)
     if summary["errorCount"] > min(_ERRORS_SHOWN, len(summary["errors"])):
-        out.note(f"{summary['errorCount']:,} errors in all: rowlock imports errors {found['id']} --csv errors.csv")
+        out.note(f"{summary['errorCount']:,} errors in total: rowlock imports errors {found['id']} --csv errors.csv")
 
 
 def _show_dry_run(result: Shape, out: Output) -> None:
     """Print the result of a dry run: which columns would change, and some rows before and after."""
     if result.get("wouldDelete"):
-        out.line(f"would first remove the {result['wouldDelete']:,} rows that are there")
+        out.line(f"would first delete the {result['wouldDelete']:,} existing rows")
     for column, times in (result.get("changed") or {}).items():
         out.line(f"would change {column} in {times:,} row{'s' if times != 1 else ''}")
     rows = []

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rowlock.management.operations import Operations
     from rowlock.management.schemas import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="Look at imports, get their errors, resume or cancel one.")
+commands = typer.Typer(no_args_is_help=True, help="Imports: list, show, get errors, resume, cancel.")
 
-ImportId = Annotated[str, typer.Argument(metavar="ID", help="The import's id.")]
+ImportId = Annotated[str, typer.Argument(metavar="ID", help="The id of the import.")]
 _EXAMPLE = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
 
 
@@ -52,11 +52,11 @@ async def list_(
     management: Operations,
     out: Output,
     status: Annotated[
-        ImportStatus | None, typer.Option(case_sensitive=False, help="Only imports in this state.")
+        ImportStatus | None, typer.Option(case_sensitive=False, help="Only imports with this status.")
     ] = None,
     type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only imports of this type.")] = None,
     company: Annotated[str | None, typer.Option("--company", metavar="ID", help="Only of this company.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many imports.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of imports.")] = 50,
     cursor: Cursor = None,
 ) -> None:
     page = await management.import_jobs(type=type, status=status, company_id=company, limit=limit, cursor=cursor)
@@ -71,7 +71,7 @@ async def list_(
 
 @commands.command(
     help=options.examples(
-        "Show one import: what became of its rows, and its first errors.", f"rowlock imports show {_EXAMPLE}"
+        "Show one import: the outcomes of its rows, and its first errors.", f"rowlock imports show {_EXAMPLE}"
     )
 )
 @asks()
@@ -81,8 +81,8 @@ async def show(management: Operations, out: Output, id: ImportId) -> None:
 
 @commands.command(
     help=options.examples(
-        "Show the errors of an import in the order of the file, or write its rows with errors to a CSV file: the "
-        "file's own columns, then row, column and reason.",
+        "Show the errors of an import in the order of the file, or write the rows with errors to a CSV file: the "
+        "columns of the file, then row, column and reason.",
         f"rowlock imports errors {_EXAMPLE}",
         f"rowlock imports errors {_EXAMPLE} --csv errors.csv",
         f"rowlock imports errors {_EXAMPLE} --limit 1000 --json",
@@ -95,10 +95,10 @@ async def errors(
     id: ImportId,
     csv: Annotated[
         str | None,
-        typer.Option("--csv", metavar="FILE", help="Write the rows with errors there; - is standard output."),
+        typer.Option("--csv", metavar="FILE", help="Write the rows with errors to this file; -: standard output."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The errors of so many rows, at most.")] = 100,
-    after_row: Annotated[int, typer.Option(min=0, metavar="ROW", help="Go on after this row.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rows.")] = 100,
+    after_row: Annotated[int, typer.Option(min=0, metavar="ROW", help="Start after this row.")] = 0,
 ) -> None:
     if csv is not None:
         await _write(management, out, id, csv)
@@ -114,19 +114,20 @@ async def errors(
 
 @commands.command(
     help=options.examples(
-        "Let a failed or cancelled import go on: only chunks that are not done run again.",
+        "Resume a failed or cancelled import: only unfinished chunks run again.",
         f"rowlock imports resume {_EXAMPLE}",
     )
 )
 @asks(needs_app=True)
 async def resume(management: Operations, out: Output, id: ImportId) -> None:
     found = await management.resume_import(id)
-    out.tell(found, f"{found['id']}  {found['fileName']} goes on, {found['status']}")
+    out.tell(found, f"{found['id']}  {found['fileName']} is resumed, {found['status']}")
 
 
 @commands.command(
     help=options.examples(
-        "Cancel an import that is not over. Chunks that are done stay.", f"rowlock imports cancel {_EXAMPLE}"
+        "Cancel an import that has not ended. Rows of finished chunks stay in the table.",
+        f"rowlock imports cancel {_EXAMPLE}",
     )
 )
 @asks()

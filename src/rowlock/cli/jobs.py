@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from rowlock.management.operations import Operations
     from rowlock.management.schemas import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel one, run one now or again.")
+commands = typer.Typer(no_args_is_help=True, help="Jobs: list, show, retry, cancel, run now.")
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Limit = Annotated[int, typer.Option(min=1, max=1_000, help="At most so many jobs.")]
-Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Go on after an earlier page: the nextCursor that it gave.")
-]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The id of the job.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of jobs.")]
+Cursor = Annotated[str | None, typer.Option(metavar="CURSOR", help="Continue after an earlier page: its nextCursor.")]
 
 
 class JobStatus(StrEnum):
@@ -50,7 +48,7 @@ def register(app: typer.Typer) -> None:
 async def list_(
     management: Operations,
     out: Output,
-    status: Annotated[JobStatus | None, typer.Option(help="Only jobs in this state.")] = None,
+    status: Annotated[JobStatus | None, typer.Option(help="Only jobs with this status.")] = None,
     type: options.JobType = None,
     queue: options.Queue = None,
     since: Since = None,
@@ -72,7 +70,7 @@ async def list_(
 
 @commands.command(
     help=options.examples(
-        "Show one job, whole. Secrets in its payload and result are left out.",
+        "Show one job in full. Secrets in its payload and result are redacted.",
         "rowlock jobs show 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
         "rowlock jobs show 01932c07-2ab0-7000-8000-3f6c1e2d4b5a --json --raw",
     )
@@ -82,14 +80,14 @@ async def show(
     management: Operations,
     out: Output,
     id: JobId,
-    raw: Annotated[bool, typer.Option("--raw", help="Show everything, secrets too.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Show everything, including secrets.")] = False,
 ) -> None:
     show_job(await management.job(id, raw=raw), out)
 
 
 @commands.command(
     help=options.examples(
-        "Queue a failed or cancelled job again, with fresh attempts. For many at once see `rowlock dead retry`.",
+        "Retry a failed or cancelled job, with fresh attempts. For many jobs see `rowlock dead retry`.",
         "rowlock jobs retry 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
@@ -101,21 +99,21 @@ async def retry(management: Operations, out: Output, id: JobId) -> None:
 
 @commands.command(
     help=options.examples(
-        "Cancel a waiting job, or ask a running one to stop.",
+        "Cancel a waiting job, or request the cancellation of a running one.",
         "rowlock jobs cancel 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
 @asks()
 async def cancel(management: Operations, out: Output, id: JobId) -> None:
     job = await management.cancel(id)
-    told = "is cancelled" if job["status"] == "cancelled" else "runs; its handler is told to stop"
+    told = "is cancelled" if job["status"] == "cancelled" else "is running; its handler is asked to stop"
     out.tell(job, f"{job['id']}  {job['type']} {told}")
 
 
 @commands.command(
     "run-now",
     help=options.examples(
-        "Let a job that waits for its time, or for its next attempt, be ready at once, in its own place in the queue.",
+        "Make a delayed job available now, in its place in the queue.",
         "rowlock jobs run-now 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     ),
 )
@@ -127,7 +125,7 @@ async def run_now(management: Operations, out: Output, id: JobId) -> None:
 
 @commands.command(
     help=options.examples(
-        "Show the life of a job: when it was enqueued, each attempt that is known, and how it ended.",
+        "Show the history of a job: when it was enqueued, its recorded attempts, and how it ended.",
         "rowlock jobs timeline 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
         "rowlock jobs timeline 01932c07-2ab0-7000-8000-3f6c1e2d4b5a --json",
     )
@@ -139,9 +137,9 @@ async def timeline(management: Operations, out: Output, id: JobId) -> None:
         out.json(told)
         return
     names = ("at", "kind", "attempt", "seconds", "owner", "reason")
-    out.table(names, [[event[name] for name in names] for event in told["events"]], "nothing is known of it")
+    out.table(names, [[event[name] for name in names] for event in told["events"]], "nothing is recorded")
     if told["more"]:
-        out.note("older attempts are left out: see `rowlock failures list --job`")
+        out.note("older attempts are not shown: see `rowlock failures list --job`")
 
 
 def show_job(job: Shape, out: Output) -> None:

@@ -20,14 +20,14 @@ _JOBS = ("succeeded", "failed", "cancelled")
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Bring the database's schema up to date. Safe to run on several machines at once, and again.",
+            "Migrate the database schema. Safe to run repeatedly and on several machines at once.",
             "rowlock migrate",
             "rowlock migrate --database postgresql://rowlock@db/jobs",
         )
     )(migrate)
     app.command(
         help=options.examples(
-            "Remove finished jobs that are older than the settings keep them. Workers do the same every hour.",
+            "Delete finished jobs whose retention time has passed. Workers do the same every hour.",
             "rowlock prune",
             "ROWLOCK_KEEP_SUCCEEDED_DAYS=7 rowlock prune --json",
         )
@@ -63,5 +63,5 @@ async def prune(management: Operations, out: Output) -> None:
         out.json(done)
         return
     removed = {kind: f"{count:,} {kind}" for kind, count in done["removed"].items()}
-    out.line("removed jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
-    out.line("removed records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))
+    out.line("deleted jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
+    out.line("deleted records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))

@@ -140,13 +140,13 @@ def _server(context: typer.Context, place: _Place) -> str | None:
     """Return the server to use, or None to work locally; the command line overrides the environment."""
     if place.server is None:
         if place.token_file is not None:
-            raise UsageError("--token-file goes with --server, which is missing")
+            raise UsageError("--token-file requires --server")
         return None
     here = [f"--{name}" for name in _LOCAL if _stands(context, name)]
     if not here:
         return place.server
     if _stands(context, "server") or place.token_file is not None:
-        raise UsageError(f"--server asks a server, {' and '.join(here)} an application here: leave one of them out")
+        raise UsageError(f"--server and {' and '.join(here)} contradict each other: remove one of them")
     return None
 
 
@@ -176,9 +176,7 @@ def _token(file: str | None) -> str:
     if file is None:
         token = os.environ.get("ROWLOCK_TOKEN", "").strip()
         if not token:
-            raise UsageError(
-                "--server needs a token: set ROWLOCK_TOKEN, or give --token-file; see `rowlock token create`"
-            )
+            raise UsageError("--server requires a token: set ROWLOCK_TOKEN or --token-file; see `rowlock token create`")
         return token
     try:
         with open(file, "rb") as opened:
@@ -186,5 +184,5 @@ def _token(file: str | None) -> str:
     except OSError as error:
         raise UsageError(f"--token-file {file}: {error.strerror}") from None
     if not token:
-        raise UsageError(f"--token-file {file}: there is no token in it")
+        raise UsageError(f"--token-file {file}: the file contains no token")
     return token

@@ -22,7 +22,7 @@ Database = Annotated[
         "--database",
         metavar="URL",
         help="The database, for example sqlite:///jobs.db, postgresql://user@host/name or mongodb://host/name. "
-        "Otherwise DATABASE_URL, or sqlite:///rowlock.db.",
+        "Default: DATABASE_URL, or sqlite:///rowlock.db.",
         show_default=False,
     ),
 ]
@@ -32,8 +32,8 @@ Server = Annotated[
         "--server",
         metavar="URL",
         envvar="ROWLOCK_SERVER",
-        help="Ask this server, for example https://jobs.example.org, and not an application here. Its token is in "
-        "ROWLOCK_TOKEN or --token-file: on the command line everyone on this machine could read it.",
+        help="Ask this server, for example https://jobs.example.org, instead of a local application. Set the token in "
+        "ROWLOCK_TOKEN or --token-file, because other users of this machine can read command lines.",
         show_default=False,
     ),
 ]
@@ -41,22 +41,22 @@ TokenFile = Annotated[
     str | None,
     typer.Option("--token-file", metavar="PATH", help="A file with the token for --server.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 JobType = Annotated[
     str | None,
-    typer.Option("--type", metavar="TYPE", help="Only jobs of this type; 'name.*': of all types that begin so."),
+    typer.Option("--type", metavar="TYPE", help="Only jobs of this type; 'name.*': all types with this prefix."),
 ]
 Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, max=256, help="Worker processes. Otherwise ROWLOCK_PROCESSES, or 1.", show_default=False),
+    typer.Option(min=1, max=256, help="Worker processes. Default: ROWLOCK_PROCESSES, or 1.", show_default=False),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
         min=0,
         max=65_535,
-        help="The port of the HTTP API; 0 lets the system choose one. Otherwise ROWLOCK_HTTP_PORT, or 8000.",
+        help="The port of the HTTP API; 0: any free port. Default: ROWLOCK_HTTP_PORT, or 8000.",
         show_default=False,
     ),
 ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rowlock.management.operations import Operations
     from rowlock.management.schemas import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="See how full the queues are; pause and resume them.")
+commands = typer.Typer(no_args_is_help=True, help="Queues: list, pause, resume.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
 
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 @commands.command(
     "list",
     help=options.examples(
-        "List the application's queues, and all others that hold jobs or are paused.",
+        "List the queues of the application, and all others that contain jobs or are paused.",
         "rowlock queues list",
         "rowlock queues list --json",
     ),
@@ -39,7 +39,7 @@ async def list_(management: Operations, out: Output) -> None:
 
 @commands.command(
     help=options.examples(
-        "Let nothing of a queue start, on any machine, until it is resumed. Running jobs go on.",
+        "Pause a queue on all machines: no job of it starts until it is resumed. Running jobs continue.",
         "rowlock queues pause imports",
     )
 )
@@ -49,7 +49,7 @@ async def pause(management: Operations, out: Output, name: Name) -> None:
 
 
 @commands.command(
-    help=options.examples("Let a paused queue be worked on again.", "rowlock queues resume imports"),
+    help=options.examples("Resume a paused queue.", "rowlock queues resume imports"),
 )
 @asks()
 async def resume(management: Operations, out: Output, name: Name) -> None:
@@ -60,7 +60,7 @@ async def _switch(management: Operations, out: Output, name: str, *, paused: boo
     done = await management.switch(name, paused=paused)
     if not done["known"]:
         known = [queue["name"] for queue in (await management.queues())["queues"] if queue["name"] != name]
-        out.note(f"no handler is on queue {name!r} and no job waits there; known: {', '.join(known)}")
+        out.note(f"queue {name!r} has no handlers and no waiting jobs; known queues: {', '.join(known)}")
     out.tell(done, f"{name} is paused" if paused else f"{name} is open")
 
 

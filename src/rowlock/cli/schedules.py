@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
 
-commands = typer.Typer(no_args_is_help=True, help="Schedules and their runs; pause, resume, run now.")
+commands = typer.Typer(no_args_is_help=True, help="Schedules: list, list runs, pause, resume, run now.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command(
     "list",
-    help=options.examples("List schedules with their next tick and last run.", "rowlock schedules list"),
+    help=options.examples("List schedules with their next time and last run.", "rowlock schedules list"),
 )
 @asks()
 async def list_(management: Operations, out: Output) -> None:
@@ -35,7 +35,7 @@ async def list_(management: Operations, out: Output) -> None:
     rows = [
         (
             s["name"],
-            s["jobType"] or "(not declared here)",
+            s["jobType"] or "(not declared in this application)",
             s["spec"],
             "paused" if s["paused"] else s["nextAt"],
             s["lastRun"] and f"{s['lastRun']['status']} at {s['lastRun']['tick']}",
@@ -47,7 +47,7 @@ async def list_(management: Operations, out: Output) -> None:
 
 @commands.command(
     help=options.examples(
-        "List runs, the latest first: when, how long, how they ended.",
+        "List runs, newest first, with their start, duration and outcome.",
         "rowlock schedules runs",
         "rowlock schedules runs nightly --limit 10 --json",
     )
@@ -57,7 +57,7 @@ async def runs(
     management: Operations,
     out: Output,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this schedule.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many runs.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of runs.")] = 50,
 ) -> None:
     found = await management.runs(name, limit=limit)
     if out.as_json:
@@ -69,7 +69,7 @@ async def runs(
 
 
 @commands.command(
-    help=options.examples("Let no tick of a schedule fire, on any machine.", "rowlock schedules pause nightly"),
+    help=options.examples("Pause a schedule on all machines.", "rowlock schedules pause nightly"),
 )
 @asks()
 async def pause(management: Operations, out: Output, name: Name) -> None:
@@ -78,18 +78,18 @@ async def pause(management: Operations, out: Output, name: Name) -> None:
 
 @commands.command(
     help=options.examples(
-        "Let a paused schedule go on with its next tick; what was due meanwhile is left out.",
+        "Resume a paused schedule with its next time; times that passed meanwhile are skipped.",
         "rowlock schedules resume nightly",
     ),
 )
 @asks(needs_app=True)
 async def resume(management: Operations, out: Output, name: Name) -> None:
     done = await management.resume_schedule(name)
-    out.tell(done, f"{name} goes on at {done['nextAt']}")
+    out.tell(done, f"{name} is resumed; its next time is {done['nextAt']}")
 
 
 @commands.command(
-    help=options.examples("Run the job of a schedule now, out of turn.", "rowlock schedules run nightly"),
+    help=options.examples("Run the job of a schedule now.", "rowlock schedules run nightly"),
 )
 @asks(needs_app=True)
 async def run(management: Operations, out: Output, name: Name) -> None:

@@ -15,7 +15,7 @@ from rowlock.cli import options
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Serve the HTTP API until SIGTERM or Ctrl-C. Tokens are made with `rowlock token create`.",
+            "Serve the HTTP API until SIGTERM or Ctrl-C. `rowlock token create` creates tokens.",
             "rowlock serve",
             "rowlock serve --host 0.0.0.0 --port 8080",
         )
@@ -27,17 +27,17 @@ def serve(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen on. Otherwise ROWLOCK_HTTP_HOST, or 127.0.0.1.",
+            help="The address to listen on. Default: ROWLOCK_HTTP_HOST, or 127.0.0.1.",
             show_default=False,
         ),
     ] = None,
     port: options.Port = None,
     descriptor: Annotated[
-        int | None, typer.Option(hidden=True, min=0, help="A socket that listens already: for `rowlock up`.")
+        int | None, typer.Option(hidden=True, min=0, help="A listening socket, from `rowlock up`.")
     ] = None,
     app: options.App = None,
     database: options.Database = None,
-    json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, and log in JSON lines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the address in JSON, and log in JSON lines.")] = False,
 ) -> int:
     from rowlock.cli import api
     from rowlock.cli.application import full_name, logging_app, ready, run

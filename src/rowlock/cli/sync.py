@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rowlock.management.operations import Operations
     from rowlock.management.schemas import Shape
 
-commands = typer.Typer(no_args_is_help=True, help="Outbound sync: integrations, how they do, operations to send.")
+commands = typer.Typer(no_args_is_help=True, help="Outbound sync: list integrations, monitor them, send operations.")
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="[INTEGRATION]", help="The integration; not needed where there is one.", show_default=False),
+    typer.Argument(metavar="[INTEGRATION]", help="The integration; optional if there is only one.", show_default=False),
 ]
 
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 @commands.command(
     "list",
     help=options.examples(
-        "List integrations with their operations, and what enables those that are disabled.",
+        "List integrations with their operations, and how to enable those that are disabled.",
         "rowlock sync list",
         "rowlock sync list --json",
     ),
@@ -56,7 +56,7 @@ async def list_(management: Operations, out: Output) -> None:
 
 @commands.command(
     help=options.examples(
-        "Count the jobs of an integration: pending, processing, failed (they are tried again), dead, and completed in "
+        "Count the jobs of an integration: pending, processing, failed (to be retried), dead letters, and completed in "
         "24 hours.",
         "rowlock sync stats hubspot",
         "rowlock sync stats --json | jq .dead",
@@ -70,8 +70,8 @@ async def stats(management: Operations, out: Output, integration: Name = None) -
 
 @commands.command(
     help=options.examples(
-        "Show how an integration does: counts, mean time, lag, what is left of its limits, and its 20 most recent "
-        "failures.",
+        "Show the state of an integration: counts, mean duration, lag, remaining calls of its limits, and its 20 most "
+        "recent failures.",
         "rowlock sync monitor hubspot",
         "rowlock sync monitor hubspot --server https://jobs.example.org --token-file ~/.rowlock-token --json",
     )
@@ -84,8 +84,8 @@ async def monitor(management: Operations, out: Output, integration: Name = None)
 
 @commands.command(
     help=options.examples(
-        "Send an operation. The answer begins with the id of its job, which is durable when the command returns; where "
-        "a job of the same key waits or runs, that one takes over the payload and is the answer.",
+        "Send an operation. The output starts with the id of its job, which is durable when the command returns. If a "
+        "job with the same key waits or runs, it takes over the payload and is the one returned.",
         """rowlock sync send hubspot create_contact --payload '{"email": "ada@example.org"}'""",
         "rowlock sync send hubspot sync_payment --payload @payment.json --priority 3 --wait",
     )
@@ -97,17 +97,18 @@ async def send(
     integration: Annotated[str, typer.Argument(metavar="INTEGRATION", help="The integration.")],
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="One of its operations.")],
     payload: Annotated[
-        str, typer.Option(metavar="JSON", help="What it takes, a JSON object; @FILE reads a file, - standard input.")
+        str,
+        typer.Option(
+            metavar="JSON", help="The fields of the operation, a JSON object; @FILE reads a file, - standard input."
+        ),
     ] = "{}",
     priority: Annotated[
-        int | None, typer.Option(help="1 to 10, lower goes first. Otherwise the operation's, or 5.")
+        int | None, typer.Option(help="1 to 10; lower runs first (default: that of the operation, or 5).")
     ] = None,
-    delay_seconds: Annotated[float, typer.Option(help="Send it no sooner than so many seconds from now.")] = 0.0,
+    delay_seconds: Annotated[float, typer.Option(help="Delay in seconds before it is sent.")] = 0.0,
     company_id: Annotated[str | None, typer.Option(metavar="ID", help="The company that the job belongs to.")] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it is over; exit code 1 unless it succeeded.")
-    ] = False,
-    wait_seconds: Annotated[float, typer.Option(min=0.0, help="How long --wait waits.")] = 3_600.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends; exit code 1 unless it succeeds.")] = False,
+    wait_seconds: Annotated[float, typer.Option(min=0.0, help="Time limit of --wait in seconds.")] = 3_600.0,
 ) -> int:
     job = await management.sync_send(
         integration,
@@ -119,7 +120,7 @@ async def send(
     )
     if wait:
         job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
-    verb = "" if job["created"] else "existed already: "
+    verb = "" if job["created"] else "already exists: "
     out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
     return 0 if not wait or job["status"] == "succeeded" else 1
 
@@ -131,7 +132,7 @@ async def _chosen(management: Operations, given: str | None) -> str:
     names: list[str] = [each["name"] for each in (await management.integrations())["integrations"]]
     if len(names) == 1:
         return names[0]
-    raise UsageError(f"which integration? known: {', '.join(names) or 'none; declare one with app.integration(...)'}")
+    raise UsageError(f"name an integration; known: {', '.join(names) or 'none; declare one with app.integration(...)'}")
 
 
 def _state(integration: Shape, operation: Shape) -> str:
@@ -144,7 +145,7 @@ def _counts(found: Shape) -> dict[str, object]:
     return {
         "pending": f"{found['pending']:,}",
         "processing": f"{found['processing']:,}",
-        "failed": f"{found['failed']:,} (tried again later)",
+        "failed": f"{found['failed']:,} (to be retried)",
         "dead": f"{found['dead']:,}",
         "completed": f"{found['completed24h']:,} in 24 hours",
     }
@@ -157,7 +158,7 @@ def _show(found: Shape, out: Output) -> None:
     state = "enabled" if found["enabled"] else f"disabled: {found['why']}"
     limits = {
         f"{each['group'] or 'calls'} in {duration(each['perSeconds'])}": f"{each['inUse']:,} of {each['count']:,}"
-        + (f", rests until {each['restsUntil']}" if each["restsUntil"] is not None else "")
+        + (f", paused until {each['restsUntil']}" if each["restsUntil"] is not None else "")
         for each in found["limits"]
     }
     out.fields(
@@ -177,4 +178,4 @@ def _show(found: Shape, out: Output) -> None:
         for each in found["failures"]
     ]
     out.line("")
-    out.table(("id", "operation", "status", "retries", "next try", "error"), rows, "no failures")
+    out.table(("id", "operation", "status", "retries", "next retry", "error"), rows, "no failures")

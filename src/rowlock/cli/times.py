@@ -15,7 +15,7 @@ Since = Annotated[
     typer.Option("--since", metavar="TIME", help="Only jobs enqueued since 2030-01-31T08:00:00Z, or 30m, 2h, 7d ago."),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only jobs enqueued before that time, written likewise.")
+    str | None, typer.Option("--until", metavar="TIME", help="Only jobs enqueued before this time, in the same format.")
 ]
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
@@ -41,4 +41,4 @@ def past_of(text: str | None, option: str) -> datetime | None:
     try:
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     except OverflowError:
-        raise UsageError(f"{option} {text}: that is before all times") from None
+        raise UsageError(f"{option} {text}: that is too long ago") from None

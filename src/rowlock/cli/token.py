@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.storage.access import TokenRecord
 
-commands = typer.Typer(no_args_is_help=True, help="Tokens of the HTTP API: make one, list them, revoke one.")
+commands = typer.Typer(no_args_is_help=True, help="Tokens of the HTTP API: create, list, revoke.")
 
 _EXPIRES_DAYS = 90.0
 _DAY_SECONDS = 86_400.0
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command(
     help=options.examples(
-        "Make a token. It is printed once, and stored hashed: nobody can show it again.",
+        "Create a token. It is printed once and stored hashed, so it cannot be shown again.",
         "rowlock token create --name deploy --role operator",
         "rowlock token create --name acme --company acme --expires-days 7",
         "rowlock token create --name prometheus --never > /run/secrets/rowlock-token",
@@ -46,21 +46,21 @@ def register(app: typer.Typer) -> None:
 async def create(
     app: Rowlock,
     out: Output,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Who or what it is for.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="A name for the person or program that uses it.")],
     role: Annotated[
         RoleName,
         typer.Option(
-            help="viewer looks; operator also enqueues, retries, cancels and pauses; admin may do everything."
+            help="viewer can read; operator can also enqueue, retry, cancel and pause; admin can do everything."
         ),
     ] = RoleName.viewer,
     company: Annotated[
-        str | None, typer.Option("--company", metavar="ID", help="For the jobs of this company only.")
+        str | None, typer.Option("--company", metavar="ID", help="Limit the token to the jobs of this company.")
     ] = None,
     expires_days: Annotated[
         float | None,
-        typer.Option(min=0.001, max=36_500, help="So many days from now it ends; 90 unless told.", show_default=False),
+        typer.Option(min=0.001, max=36_500, help="Days until expiry (default: 90).", show_default=False),
     ] = None,
-    never: Annotated[bool, typer.Option("--never", help="It does not end by itself.")] = False,
+    never: Annotated[bool, typer.Option("--never", help="The token does not expire.")] = False,
 ) -> None:
     from rowlock.jobs.registry import checked_name
     from rowlock.management.schemas import iso, token_shape
@@ -68,7 +68,7 @@ async def create(
     from rowlock.tokens import new_token
 
     if never and expires_days is not None:
-        raise UsageError("--never and --expires-days contradict each other: leave one of them out")
+        raise UsageError("--never and --expires-days contradict each other: remove one of them")
     checked_name(name, "token")
     if company is not None:
         checked_name(company, "company")
@@ -76,14 +76,14 @@ async def create(
     text, token = new_token(name, Role(role), company, seconds)
     made = await app.store.add_token(token)
     out.tell({"token": text} | token_shape(made), text)
-    ends = "never ends by itself" if made.expires_at is None else f"ends at {iso(made.expires_at)}"
+    ends = "does not expire" if made.expires_at is None else f"expires at {iso(made.expires_at)}"
     out.note(f"this is the only time that the token is shown; it has the role {made.role.value} and {ends}")
 
 
 @commands.command(
     "list",
     help=options.examples(
-        "List tokens, ended ones too, without the tokens themselves.",
+        "List tokens, including expired and revoked ones, without the tokens themselves.",
         "rowlock token list",
         "rowlock token list --json",
     ),
@@ -102,25 +102,27 @@ async def list_(app: Rowlock, out: Output) -> None:
         [*(shape[column] for column in columns), _state(token, now)] for token, shape in zip(found, shapes, strict=True)
     ]
     heads = ("id", "name", "role", "company", "created", "ends", "last used", "state")
-    out.table(heads, rows, "no tokens: make one with `rowlock token create`")
+    out.table(heads, rows, "no tokens: create one with `rowlock token create`")
 
 
 @commands.command(
     help=options.examples(
-        "End a token now. Servers notice within seconds.",
+        "Revoke a token. Servers notice within seconds.",
         "rowlock token revoke 01932c07-2ab0-7000-8000-3f6c1e2d4b5a",
     )
 )
 @works()
 async def revoke(
-    app: Rowlock, out: Output, id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, not itself.")]
+    app: Rowlock,
+    out: Output,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the token, not the token itself.")],
 ) -> None:
     from rowlock.errors import TokenNotFound
     from rowlock.management.schemas import token_shape
     from rowlock.tokens import PREFIX
 
     if not await app.store.revoke_token(id):
-        shown = "that, which looks like a token itself" if id.startswith(PREFIX) else id
+        shown = "that, which looks like a token, not an id" if id.startswith(PREFIX) else id
         raise TokenNotFound(f"no token has the id {shown}; see `rowlock token list`")
     (revoked,) = [token for token in await app.store.tokens() if token.id == id.lower()]
     out.tell(token_shape(revoked), f"{revoked.id}  {revoked.name} is revoked")

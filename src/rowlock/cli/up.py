@@ -27,9 +27,9 @@ _TOKEN_SECONDS = 24 * 3_600.0
 def register(app: typer.Typer) -> None:
     app.command(
         help=options.examples(
-            "Migrate the database, then run the pages, the HTTP API, a supervisor and its workers, until Ctrl-C. "
-            "Prints a link that opens the pages, the address of the API, and a token of the role admin that ends with "
-            "it, or after a day.",
+            "Migrate the database, then run the dashboard, the HTTP API, a supervisor and its workers until Ctrl-C. "
+            "Prints a sign-in link for the dashboard, the address of the API, and an admin token that expires when the "
+            "command ends, or after a day.",
             "rowlock up",
             "rowlock up --app myproject.jobs:app --database postgresql://rowlock@db/jobs --port 8080",
             "rowlock up --no-api",
@@ -43,7 +43,7 @@ def up(
     processes: options.Processes = None,
     app: options.App = None,
     database: options.Database = None,
-    json: Annotated[bool, typer.Option("--json", help="Say what runs in JSON, and log in JSON lines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what runs in JSON, and log in JSON lines.")] = False,
 ) -> int:
     from rowlock.cli.api import kept_serving
     from rowlock.cli.application import full_name, logging_app, run
@@ -81,7 +81,7 @@ def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
     try:
         web = serving()
     except SettingsError as error:
-        out.note(f"{error}; going on without it")
+        out.note(f"{error}; continuing without it")
         return None
     bound: socket = web.bind(app.settings.http_host, app.settings.http_port if port is None else port)
     return bound

@@ -30,7 +30,7 @@ def worker(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="NAME", help="A queue to work on; repeatable. Without it, all of the application's."
+            "--queue", metavar="NAME", help="A queue to work on; repeatable. Default: all queues of the application."
         ),
     ] = None,
     processes: options.Processes = None,
@@ -39,7 +39,7 @@ def worker(
         typer.Option(
             min=1,
             max=10_000,
-            help="Jobs at once, per queue and process. Otherwise as the queue declares.",
+            help="Concurrent jobs per queue and process. Default: as the queue declares.",
             show_default=False,
         ),
     ] = None,

@@ -44,5 +44,5 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         headers = {"allow": (error.headers or {}).get("Allow", "")}
-        raise Problem("method_not_allowed", f"{request.method} is not for {request.url.path}", headers)
-    raise Problem("not_found", f"there is nothing at {request.url.path}")
+        raise Problem("method_not_allowed", f"{request.url.path} does not accept {request.method}", headers)
+    raise Problem("not_found", f"there is no page at {request.url.path}")

@@ -92,18 +92,21 @@ class Outcome:
         """Return the result for people, in whole sentences."""
         done, kept = self.done + done_before, len(self.conflicts) + kept_before
         jobs = "1 job is" if done == 1 else f"{done:,} jobs are"
-        text = f"{jobs} {'queued again' if verb == 'retry' else 'removed for good'}."
+        text = f"{jobs} {'queued again' if verb == 'retry' else 'deleted'}."
         if kept:
             text += (
-                f" {kept:,} stay{'s' if kept == 1 else ''} here: another job has "
-                f"{'its' if kept == 1 else 'their'} unique key now"
+                f" {kept:,} stay{'s' if kept == 1 else ''} here: another job now has "
+                f"{'its' if kept == 1 else 'their'} unique key"
             )
             text += f" ({', '.join(self.conflicts[:_NAMED_MAX])}{', …' if kept > _NAMED_MAX else ''})."
         if since:
             text += (
-                f" {since:,} more {'has died since; it is' if since == 1 else 'have died since; they are'} still here."
+                f" {since:,} more {'has failed since; it is' if since == 1 else 'have failed since; they are'} still "
+                "here."
             )
-        return text if self.broken is None else f"{text} Then it broke off: {self.broken}. The others are still here."
+        return (
+            text if self.broken is None else f"{text} Then an error occurred: {self.broken}. The others are still here."
+        )
 
 
 async def rounds(ask: Ask, verb: Verb, which: Chosen, answer: Callable[[RowlockError], Problem]) -> Outcome:

@@ -15,13 +15,13 @@ NAMES = ("jobs", "dead", "imports", "sync", "queues", "schedules", "sign-in", "s
 _MACHINES = (*OPEN, "/metrics", "/openapi.json")
 
 _NEXT = {
-    401: "Sign in with a token that is good.",
-    403: "Ask whoever runs this system for a token that may do it.",
+    401: "Sign in with a valid token.",
+    403: "Ask your administrator for a token with the required role.",
     404: "Look for it in the list, or check the address.",
-    409: "Go back and look at how it stands now.",
+    409: "Go back and check the current state.",
     429: "Wait a moment, then try again.",
-    503: "Try again in a few seconds; if it stays so, look at the database.",
-    504: "Try again; with a narrower filter it takes less time.",
+    503: "Try again in a few seconds; if the problem remains, check the database.",
+    504: "Try again with a narrower filter, which takes less time.",
 }
 
 
@@ -56,7 +56,7 @@ def tell(problem: Problem, scope: Scope) -> Response:
         title=kind.title,
         detail=problem.detail,
         code=problem.code,
-        what_next=_NEXT.get(problem.status, "Go back, change what is said above, and try again."),
+        what_next=_NEXT.get(problem.status, "Go back, correct the problem above, and try again."),
     )
 
 

@@ -100,7 +100,7 @@ def headline(found: Shape) -> tuple[str, str]:
     if not found["dryRun"]:
         if there:
             return (
-                f"{_rows(good) if failed else _every(good)} {_were(good)} there already{_also(failed)}.",
+                f"{_rows(good) if failed else _every(good)} {_were(good)} already in the table{_also(failed)}.",
                 "bad" if failed else "good",
             )
         if not failed:
@@ -111,7 +111,10 @@ def headline(found: Shape) -> tuple[str, str]:
     if failed:
         return f"{good:,} of {_rows(total)} can be imported, {failed:,} {_have(failed)} errors.", "bad"
     if there:
-        return f"{_every(total)} {'is' if total == 1 else 'are'} there already: an import would change nothing.", "good"
+        return (
+            f"{_every(total)} {'is' if total == 1 else 'are'} already in the table: an import would change nothing.",
+            "good",
+        )
     return f"{_every(total)} can be imported.", "good"
 
 
@@ -128,7 +131,7 @@ def _stays(found: Shape) -> str:
     kept = rows["inserted"] + rows["updated"]
     if not kept or found["dryRun"]:
         return ""
-    return f" {_rows(kept)} that {_were(kept)} loaded before {'stays' if kept == 1 else 'stay'}."
+    return f" {_rows(kept)} that {_were(kept)} loaded before {'remains' if kept == 1 else 'remain'} in the table."
 
 
 def _rows(count: int) -> str:
@@ -149,8 +152,8 @@ def parts(found: Shape) -> list[Part]:
     names = {
         "inserted": "would be new" if would else "new",
         "updated": "would change" if would else "changed",
-        "unchanged": "the same already",
-        "duplicates": "again further down",
+        "unchanged": "unchanged",
+        "duplicates": "duplicates",
         "failed": "with errors",
     }
     starts = [0]
@@ -166,7 +169,7 @@ def parts(found: Shape) -> list[Part]:
 def read_as(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return how the file was read: sheet, encoding and delimiter, if known."""
     about = meta.get("file") or {}
-    names = {"sheet": "Sheet", "encoding": "Encoding", "delimiter": "Cells are separated by"}
+    names = {"sheet": "Sheet", "encoding": "Encoding", "delimiter": "Delimiter"}
     return [(label, str(about[name])) for name, label in names.items() if about.get(name)]
 
 

@@ -63,7 +63,9 @@ async def imports(
     if file:
         try:
             chosen = await _type_of(caller, file, size)
-            hint = "Recognised by the file's name." if chosen else "Choose what is in it: its name does not tell."
+            hint = (
+                "Recognised by the file name." if chosen else "Choose what is in the file: its name does not show it."
+            )
         except (FileRefused, SettingsError) as error:
             wrong = told(error.code, str(error))
     return await _page(request, caller, type, status, cursor, wrong=wrong, chosen=chosen, hint=hint)
@@ -105,7 +107,7 @@ async def upload(request: Request, caller: Operator) -> Response:
 
 def _under_way(request: Request, error: DuplicateImport) -> Response:
     """Redirect to the import that a second click would have repeated."""
-    said = "The same file is being imported already: this is how far it is. It was not taken a second time."
+    said = "The same file is already being imported. This is its progress; it was not imported twice."
     return back(request, f"/imports/{error.existing_import_id}", said)
 
 
@@ -261,8 +263,8 @@ async def resume(request: Request, caller: Operator, import_id: ImportId) -> Res
     except ImportNotResumable as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
     done = found["completedChunks"]
-    already = f", {count(done)} {'chunk was' if done == 1 else 'chunks were'} done already" if done else ""
-    return back(request, f"/imports/{import_id}", f"It goes on where it stopped{already}.")
+    already = f", {count(done)} {'chunk was' if done == 1 else 'chunks were'} already loaded" if done else ""
+    return back(request, f"/imports/{import_id}", f"The import continues where it stopped{already}.")
 
 
 @router.post("/imports/{import_id}/cancel")
@@ -271,4 +273,6 @@ async def cancel(request: Request, caller: Operator, import_id: ImportId) -> Res
         await caller.management.cancel_import(import_id)
     except ImportIsOver as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
-    return back(request, f"/imports/{import_id}", "The import is cancelled. What was loaded before stays.")
+    return back(
+        request, f"/imports/{import_id}", "The import is cancelled. Rows that were loaded before remain in the table."
+    )

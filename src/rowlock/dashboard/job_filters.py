@@ -98,16 +98,16 @@ def lately(now: datetime) -> list[tuple[str, str]]:
 
 def _fault(key: str, value: str) -> str | None:
     if key == "status":
-        return None if value in STATUSES else f"No status is called “{value}”; there are {', '.join(STATUSES)}."
+        return None if value in STATUSES else f"No status is called “{value}”; the statuses are {', '.join(STATUSES)}."
     if key in _TIMES:
-        return None if moment_of(value) else f"{_TIMES[key]} is not a time; write it like 2030-01-31T08:00 (UTC)."
+        return None if moment_of(value) else f"{_TIMES[key]} is not a valid time; write it like 2030-01-31T08:00 (UTC)."
     if key == "reason":
         fits = len(value) <= _REASON_LENGTH_MAX and "\x00" not in value
-        return None if fits else "The reason is longer than any that is kept."
+        return None if fits else "The reason is too long."
     try:
         _name.validate_python(value)
     except ValidationError:
-        return f"{_NAMES[key]} is longer than 200 characters, or has some that no name has."
+        return f"{_NAMES[key]} is longer than 200 characters or contains characters that are not allowed."
     return None
 
 

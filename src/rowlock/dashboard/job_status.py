@@ -32,9 +32,9 @@ def standing(job: Shape, now: datetime, workers: Mapping[str, str] = MappingProx
             return Standing("Succeeded", job["finishedAt"], f"at {tries}.")
         case "failed":
             many = "1 attempt" if job["attempts"] == 1 else f"{job['attempts']:,} attempts"
-            return Standing("Failed for good", job["finishedAt"], f"after {many}. It stays here until you decide.")
+            return Standing("Failed", job["finishedAt"], f"after {many}. It stays here until you retry or discard it.")
         case _:
-            return Standing("Cancelled", job["finishedAt"], "It will not run, unless someone retries it.")
+            return Standing("Cancelled", job["finishedAt"], "It will not run unless someone retries it.")
 
 
 def _waiting(job: Shape, now: datetime, tries: str) -> Standing:
@@ -45,7 +45,7 @@ def _waiting(job: Shape, now: datetime, tries: str) -> Standing:
             return Standing(f"A{tries[1:]} failed; the next one is due", at)
         return Standing(f"A{tries[1:]} failed; the next one starts as soon as a worker is free. Ready since", at)
     if later:
-        return Standing("Waits for its time: due", at)
+        return Standing("Scheduled: due", at)
     return Standing("Waits for a free worker. Ready since", at)
 
 
@@ -55,10 +55,12 @@ def _running(job: Shape, now: datetime, tries: str, workers: Mapping[str, str]) 
         owner = workers.get(job["lockOwner"]) or f"worker {short(job['lockOwner'])}"
     seen = job["lockedAt"]
     if seen and moment(seen) + timedelta(milliseconds=job["visibilityTimeoutMs"]) < now:
-        return Standing(f"{owner} runs it and was last seen", seen, "If it stays silent, another attempt follows.")
+        return Standing(
+            f"{owner} runs it and was last seen", seen, "If the worker does not return, another attempt starts."
+        )
     if job["cancelRequested"]:
-        return Standing("Was asked to stop, and does so when its handler looks. Started", job["startedAt"])
-    return Standing("Runs: started", job["startedAt"], f"on {owner}, {tries}.")
+        return Standing("Cancellation requested; the handler stops at its next check. Started", job["startedAt"])
+    return Standing("Running: started", job["startedAt"], f"on {owner}, {tries}.")
 
 
 def says(job: Shape) -> str:

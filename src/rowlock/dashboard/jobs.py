@@ -32,7 +32,7 @@ _EVENTS = {  # of a timeline; {} is the attempt
     "enqueued": "Enqueued",
     "started": "{} started",
     "failed": "{} failed",
-    "retried": "Queued again by a person",
+    "retried": "Retried by a person",
     "due": "{} is due",
     "succeeded": "{} succeeded",
     "cancelled": "Cancelled",
@@ -79,7 +79,9 @@ async def jobs(request: Request, caller: Viewer) -> Response:
 async def job(request: Request, caller: Viewer, job_id: str) -> Response:
     raw = request.query_params.get("raw") == "1"
     if raw and not caller.token.role.covers(Role.ADMIN):
-        raise Problem("forbidden", f"payloads with their secrets need the role admin; yours is {caller.token.role}")
+        raise Problem(
+            "forbidden", f"showing payloads with secrets requires the role admin; your role is {caller.token.role}"
+        )
     found, now = await _job(request, caller, job_id, raw), datetime.now(UTC)
     names = await _worker_names(request, caller)
     integration = await _integration(caller, found["type"])
@@ -128,7 +130,7 @@ async def _done(request: Request, job_id: str, doing: Any, told: str | None) -> 
         return back(request, f"/jobs/{job_id}", f"Nothing was changed: {error}.", "bad")
     if told is None:
         stopped = job["status"] == "cancelled"
-        told = "It is cancelled, and will not run." if stopped else "It runs; its handler was told to stop."
+        told = "It is cancelled, and will not run." if stopped else "It is running; its handler was asked to stop."
     return back(request, f"/jobs/{job_id}", told)
 
 
@@ -153,8 +155,8 @@ def _no_such_id(given: str | None) -> list[str]:
     if not sought:
         return []
     if is_uuid(sought):
-        return [f"No job has the id {sought}. It may be mistyped, or retention has removed the job."]
-    return [f"“{sought[:64]}” is not a job's id. A whole one looks like {EXAMPLE_ID}."]
+        return [f"No job has the id {sought}. Check the id; retention may have deleted the job."]
+    return [f"“{sought[:64]}” is not a job id. Job ids look like {EXAMPLE_ID}."]
 
 
 def _row(job: Shape, now: datetime) -> Shape:
@@ -209,7 +211,7 @@ async def _hindered(
         return None
     queues = await shared(request).get(("queues",), caller.management.queues)
     if any(queue["name"] == job["queue"] and queue["paused"] for queue in queues["queues"]):
-        return f"the queue {job['queue']} is paused; the overview has the button that lets it go on"
+        return f"the queue {job['queue']} is paused; resume it on the overview page"
     workers = (await shared(request).get(("doing",), caller.management.doing))["workers"]
     if not any(worker["alive"] and job["queue"] in worker["queues"] for worker in workers):
         return (

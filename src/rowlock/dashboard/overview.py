@@ -72,13 +72,13 @@ async def _own(request: Request, caller: Caller) -> Response:
 @router.post("/queues/{name:path}/pause")
 async def pause_queue(request: Request, caller: FleetOperator, name: str) -> Response:
     await caller.management.switch(name, paused=True)
-    return back(request, "/", f"Queue {name} is paused: nothing of it starts until it is resumed.")
+    return back(request, "/", f"Queue {name} is paused: its jobs do not start until it is resumed.")
 
 
 @router.post("/queues/{name:path}/resume")
 async def resume_queue(request: Request, caller: FleetOperator, name: str) -> Response:
     await caller.management.switch(name, paused=False)
-    return back(request, "/", f"Queue {name} is worked on again.")
+    return back(request, "/", f"Queue {name} is resumed.")
 
 
 @router.post("/schedules/{name:path}/pause")
@@ -90,13 +90,13 @@ async def pause_schedule(request: Request, caller: FleetOperator, name: str) -> 
 @router.post("/schedules/{name:path}/resume")
 async def resume_schedule(request: Request, caller: FleetOperator, name: str) -> Response:
     await caller.management.resume_schedule(name)
-    return back(request, "/", f"Schedule {name} goes on with its next run.")
+    return back(request, "/", f"Schedule {name} is resumed: its next run starts on time.")
 
 
 @router.post("/schedules/{name:path}/run")
 async def run_schedule(request: Request, caller: FleetOperator, name: str) -> Response:
     told = await caller.management.run_schedule(name)
-    return back(request, f"/jobs/{told['jobId']}", f"Schedule {name} runs now, out of turn: this is its job.")
+    return back(request, f"/jobs/{told['jobId']}", f"Schedule {name} runs now: this is its job.")
 
 
 # -- data of the page ------------------------------------------------------------------------------
@@ -183,11 +183,11 @@ def _hour(queues: Sequence[Shape]) -> Shape:
 
 def _ended(hour: Shape) -> str:
     done, failed = sum(hour["succeeded"]), sum(hour["failed"])
-    return f"{done:,} done, {failed:,} failed for good, at most {_peak(hour):,} in a minute"
+    return f"{done:,} done, {failed:,} failed, at most {_peak(hour):,} in a minute"
 
 
 def _waited(most: float | None) -> str:
-    return f"the oldest waiting job had waited {words.seconds(most)} at most"
+    return f"the oldest waiting job waited {words.seconds(most)} at most"
 
 
 def _peak(hour: Shape) -> int:

@@ -21,7 +21,7 @@ router = APIRouter()
 _WHY = {
     "ended": "Your session has ended: its token has expired or was revoked.",
     "unknown": "This token is unknown, expired or revoked.",
-    "elsewhere": "A page or another site led to this link. For safety it does not sign you in: paste the token here.",
+    "elsewhere": "This sign-in link was opened from another page, so it does not sign you in: paste the token here.",
     "out": "You are signed out.",
 }
 _NEXT_MAX = 7_000  # quoted: with the token it must fit into the body limit of the sign-in form
@@ -87,7 +87,7 @@ async def _enter(request: Request, token: str, to: str) -> Response | None:
     token = token.strip()
     try:
         if not token or len(token) > LENGTH_MAX or not token.isascii():
-            raise Problem("unauthorized", "this is no token")
+            raise Problem("unauthorized", "this is not a token")
         record = await auth.known(token, request.scope)
     except Problem as problem:
         if problem.status == 401:

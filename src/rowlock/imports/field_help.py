@@ -15,7 +15,7 @@ def accepts(field: Field) -> str:
     """Return one sentence without its full stop: "a number, such as 1,234.50; at least 0; may be empty"."""
     told = [field.what or _kind(field), *_limits(field)]
     if field.formats.blank_words:
-        told.append(f"empty, too: {_or(field.formats.blank_words)}")
+        told.append(f"these also mean empty: {_or(field.formats.blank_words)}")
     if field.nullable or field.has_default:
         told.append("may be empty")
     return "; ".join(told)
@@ -54,11 +54,11 @@ def _limits(field: Field) -> list[str]:
     if field.multiple_of is not None:
         told.append(f"a multiple of {field.multiple_of}")
     if field.places is not None and field.kind is Kind.DECIMAL:
-        told.append(f"at most {field.places} digits behind the decimal sign")
+        told.append(f"at most {field.places} decimal places")
     if field.length_max is not None and field.kind is Kind.TEXT:
         told.append(f"at most {field.length_max:,} characters")
     if field.pattern is not None and field.what is None:
-        told.append(f"it has to fit the pattern {field.pattern}")
+        told.append(f"must match the pattern {field.pattern}")
     return told
 
 

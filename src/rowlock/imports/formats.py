@@ -39,23 +39,23 @@ class Formats:
         for name in ("dates", "true_words", "false_words", "blank_words", "currency"):
             value = getattr(self, name)
             if isinstance(value, str):
-                raise ValueError(f"{name} is a tuple of texts, not one text: ({value!r},)")
+                raise ValueError(f"{name} must be a tuple of texts: ({value!r},)")
             object.__setattr__(self, name, tuple(value))  # a list from JSON
         if self.decimal not in (".", ","):
-            raise ValueError(f"decimal is '.' or ',', not {self.decimal!r}")
+            raise ValueError(f"decimal must be '.' or ',', not {self.decimal!r}")
         if self.thousands is not None and self.thousands not in GROUPS:
-            raise ValueError(f"thousands is one of {', '.join(map(repr, GROUPS))} or None, not {self.thousands!r}")
+            raise ValueError(f"thousands must be one of {', '.join(map(repr, GROUPS))} or None, not {self.thousands!r}")
         if self.thousands == self.decimal:
-            raise ValueError(f"the decimal sign and the sign between thousands cannot both be {self.decimal!r}")
+            raise ValueError(f"decimal and thousands cannot both be {self.decimal!r}")
         if unknown := set(self.dates) - {"day_first", "month_first", "year_first"}:
-            raise ValueError(f"an order of dates is day_first, month_first or year_first, not {sorted(unknown)}")
+            raise ValueError(f"dates may contain day_first, month_first or year_first, not {sorted(unknown)}")
         if {"day_first", "month_first"} <= set(self.dates):
-            raise ValueError("day_first and month_first together leave 01/02/2026 open: declare one")
+            raise ValueError("with both day_first and month_first, 01/02/2026 is ambiguous: declare one")
         both = {word.casefold() for word in self.true_words} & {word.casefold() for word in self.false_words}
         if both:
             raise ValueError(f"a word cannot mean both yes and no: {', '.join(sorted(both))}")
         if any(sign.strip() != sign or not sign or set(sign) & set("0123456789+-") for sign in self.currency):
-            raise ValueError("a currency sign has no digits, plus, minus or blanks around it")
+            raise ValueError("a currency sign cannot contain digits, plus or minus, or start or end with a space")
         object.__setattr__(self, "_hash", hash(tuple(getattr(self, name) for name in _NAMES)))
 
     def __hash__(self) -> int:
@@ -78,5 +78,5 @@ def dump_formats(formats: Formats) -> dict[str, Any]:
 def load_formats(data: dict[str, Any]) -> Formats:
     """Return the formats that `dump_formats` wrote; raises ValueError for an unknown name."""
     if unknown := set(data) - set(_NAMES):
-        raise ValueError(f"formats have no {', '.join(sorted(unknown))}")
+        raise ValueError(f"Formats has no field {', '.join(sorted(unknown))}")
     return Formats(**data)

@@ -195,7 +195,9 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
     checked_name(name, "importer")
     for option, value in options.items():
         if option not in _OPTIONS:
-            raise SettingsError(f"importer {name!r}: {option}= is unknown; there are {', '.join(sorted(_OPTIONS))}")
+            raise SettingsError(
+                f"importer {name!r}: {option}= is unknown; the options are {', '.join(sorted(_OPTIONS))}"
+            )
         setattr(importer, option, value)
     for needed in ("row", "into"):
         if not hasattr(importer, needed):

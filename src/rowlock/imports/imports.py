@@ -107,7 +107,7 @@ class Imports:
         if record is None:
             raise Permanent(f"no import has the id {importJobId}; it may have been removed by retention")
         if job.company_id not in (None, record.company_id):
-            raise Permanent(f"import {importJobId} is not of the job's company {job.company_id!r}")
+            raise Permanent(f"import {importJobId} does not belong to the job's company {job.company_id!r}")
         try:
             match kind:
                 case "parent":
@@ -119,7 +119,7 @@ class Imports:
         except ImportFault as fault:
             raise Permanent(str(fault)) from fault
         except (ValueRefused, StatementRefused, TransactionTooLarge) as refused:
-            advice = "put that right, then resume the import"
+            advice = "correct this, then resume the import"
             raise Permanent(f"{type(refused).__name__}: {refused}; {advice}") from refused
         except (Outcome, JobError):
             raise
@@ -127,7 +127,7 @@ class Imports:
             check_conflict(error, job._claimed.releases)
             await self._note(job, record, error)
             raise
-        raise Permanent(f"a job of an import is a parent, a chunk with its chunkIndex, or finish; not {kind!r}")
+        raise Permanent(f"the kind of an import's job must be parent, chunk (with chunkIndex) or finish, not {kind!r}")
 
     async def _note(self, job: Job, record: ImportRecord, error: Exception) -> None:
         """Record the failed attempt as the import's message; the queue decides whether to retry."""
@@ -174,14 +174,16 @@ class Imports:
         record = await self.get(import_id)
         declared = self.types.get(record.type)
         if declared is None:
-            raise ImportNotResumable(f"import {import_id}: no importer {record.type!r} is declared any more")
+            raise ImportNotResumable(f"import {import_id}: importer {record.type!r} is no longer declared")
         if not record.status.resumable:
-            raise ImportNotResumable(f"import {import_id} is {record.status}; only failed and cancelled ones can go on")
+            raise ImportNotResumable(
+                f"import {import_id} is {record.status}; only failed and cancelled imports can be resumed"
+            )
         if record.swept_at is not None:
-            raise ImportNotResumable(f"the files of import {import_id} are gone; upload it again")
+            raise ImportNotResumable(f"the files of import {import_id} were deleted; upload it again")
         if not await self.context.engine.store.resume_import(import_id, await self._missing(record, declared)):
             raise ImportNotResumable(
-                f"import {import_id} cannot go on: the same file, or one that excludes it, is being imported"
+                f"import {import_id} cannot be resumed: the same file, or an import that excludes it, is running"
             )
 
     async def resume_of(self, retried: Sequence[JobId], *, scoped: bool = False) -> None:

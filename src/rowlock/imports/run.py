@@ -71,7 +71,7 @@ class Run:
         Raises ImportFault in other hooks.
         """
         if self._transaction is None:
-            raise ImportFault("run.execute() needs the transaction of prepare, load or finish; enrich only looks")
+            raise ImportFault("run.execute() needs the transaction of prepare, load or finish; enrich can only read")
         await self._transaction.execute(query, *args)
 
     async def load(self, frame: pl.DataFrame) -> Loaded:

@@ -32,8 +32,8 @@ class Backpressure:
                     await self._count(store)
         if self._known + adding > self._max:
             raise QueueFull(
-                f"queue {self._queue!r} holds {min(self._known, self._max):,} waiting jobs and may hold {self._max:,}; "
-                "nothing was enqueued: start more workers, or raise ROWLOCK_QUEUE_SIZE_MAX"
+                f"queue {self._queue!r} holds {min(self._known, self._max):,} waiting jobs (limit: {self._max:,}); "
+                "nothing was enqueued: start more workers, or increase ROWLOCK_QUEUE_SIZE_MAX"
             )
         self._known += adding
         self._in_flight += adding

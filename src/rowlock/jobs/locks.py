@@ -68,7 +68,7 @@ class LockRule:
             if unknown:
                 raise SettingsError(
                     f"job {type_name!r}: its lock's scope names {', '.join(sorted(unknown))}, "
-                    f"which the handler does not take; it takes {', '.join(sorted(fields)) or 'nothing'}"
+                    f"which the handler does not have; its parameters: {', '.join(sorted(fields)) or 'none'}"
                 )
 
     def key(self, payload: Mapping[str, Any], company_id: str | None) -> LockKey:

@@ -116,9 +116,7 @@ class Unique:
             return cls.while_active(on_conflict=on_conflict, key=key)
         if text == "none":
             if key is not None:
-                raise SettingsError(
-                    "none: takes no key, since no job is a duplicate; leave out the key, or name a policy"
-                )
+                raise SettingsError("the policy none takes no key: remove the key, or use another policy")
             return cls.none()
         raise SettingsError(f"{text}: must be none, forever, while_active or window:SECONDS")
 

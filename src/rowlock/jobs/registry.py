@@ -123,7 +123,7 @@ def make_type(
     if batch is not None and not 1 <= batch <= 10_000:
         raise SettingsError(f"job {name!r}: batch must be 1 to 10000, not {batch}")
     if declared.get("limit_by") is not None and declared.get("limit") is None:
-        raise SettingsError(f"job {name!r}: limit_by= says how to count and needs limit= to say what")
+        raise SettingsError(f"job {name!r}: limit_by= requires limit=")
     low, high = PRIORITY_RANGE
     if not low <= declared["priority"] <= high:
         raise SettingsError(f"job {name!r}: priority must be {low} to {high}, not {declared['priority']}")

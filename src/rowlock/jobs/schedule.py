@@ -92,6 +92,8 @@ class Schedule:
             try:
                 self.next_after(datetime.now(UTC))
             except CronSimError as error:
-                raise SettingsError(f"{what}: {self.cron!r} is not a cron line that ever fires: {error}") from None
+                raise SettingsError(
+                    f"{what}: {self.cron!r} is not a cron expression that ever fires: {error}"
+                ) from None
             except StopIteration:
-                raise SettingsError(f"{what}: {self.cron!r} is not a cron line that ever fires") from None
+                raise SettingsError(f"{what}: {self.cron!r} is not a cron expression that ever fires") from None

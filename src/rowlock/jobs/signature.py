@@ -14,9 +14,9 @@ from rowlock.errors import BadPayload, SettingsError
 
 # Error types whose message may contain the value.
 _TELLTALE = {
-    "value_error": "was refused by a validator",
-    "assertion_error": "was refused by a validator",
-    "union_tag_invalid": "is of none of the expected kinds",
+    "value_error": "rejected by a validator",
+    "assertion_error": "rejected by a validator",
+    "union_tag_invalid": "has none of the expected types",
 }
 
 Arguments = Callable[[str | bytes], dict[str, Any]]
@@ -82,7 +82,7 @@ def compile_arguments(
         except ValidationError as error:
             raise BadPayload(f"{name}: {_problems(error)}") from None
         if taken is not None and taken in given:
-            raise BadPayload(f"{name}: {taken}: this is the name of the handler's first parameter, the job itself")
+            raise BadPayload(f"{name}: {taken}: this name is reserved for the handler's first parameter, the job")
         return given
 
     return arguments

@@ -18,7 +18,7 @@ _DENIED = re.compile(
 IMPORT_JOB = "rowlock.import"
 _IMPORTS = (
     "See the imports that failed with their jobs: rowlock imports list --status FAILED",
-    "When the cause is gone, let an import go on: rowlock imports resume IMPORT_ID",
+    "When the cause is fixed, resume the import: rowlock imports resume IMPORT_ID",
 )
 
 
@@ -38,11 +38,11 @@ def about_job(job_id: str, reason: str, other: OtherSide | None, import_id: str 
     """Return what to do about one dead letter; `import_id` is the import that it belongs to."""
     if import_id is not None:
         return [
-            "The import has failed with this job; chunks that are done stay.",
-            f"When the cause is gone, let the import go on: rowlock imports resume {shlex.quote(import_id)}",
+            "The import failed because this job failed; chunks that are loaded stay loaded.",
+            f"When the cause is fixed, resume the import: rowlock imports resume {shlex.quote(import_id)}",
         ]
-    again = f"When the cause is gone, run it again: rowlock dead retry {job_id}"
-    return [*_put_right(reason, other), again, *_run_all(other)]
+    again = f"When the cause is fixed, retry it: rowlock dead retry {job_id}"
+    return [*_correct_credentials(reason, other), again, *_run_all(other)]
 
 
 def about_jobs(name: str, count: int, job_ids: Sequence[str], reason: str, other: OtherSide | None) -> list[str]:
@@ -55,10 +55,10 @@ def about_jobs(name: str, count: int, job_ids: Sequence[str], reason: str, other
         ]
     again = f"rowlock dead retry {job_ids[0]}" if count == 1 and job_ids else f"rowlock dead retry --type {quoted}"
     return [
-        *_put_right(reason, other),
+        *_correct_credentials(reason, other),
         *([f"See what happened: rowlock jobs show {job_ids[0]}"] if job_ids else []),
         f"See all of them: rowlock dead list --type {quoted}",
-        f"When the cause is gone, run again: {again}",
+        f"When the cause is fixed, retry: {again}",
         *_run_all(other),
     ]
 
@@ -68,21 +68,26 @@ def about_group(name: str, reason: str, other: OtherSide | None) -> list[str]:
     if name == IMPORT_JOB:
         return list(_IMPORTS)
     which = f"--type {shlex.quote(name)} --reason {shlex.quote(reason)}"
-    return [*_put_right(reason, other), f"When the cause is gone, run all of them again: rowlock dead retry {which}"]
+    return [
+        *_correct_credentials(reason, other),
+        f"When the cause is fixed, retry all of them: rowlock dead retry {which}",
+    ]
 
 
 def _run_all(other: OtherSide | None) -> list[str]:
     if other is None:
         return []
     types = shlex.quote(f"{other.name}.*")
-    return [f"To run all jobs of {other.name} again that failed: rowlock dead retry --type {types}"]
+    return [f"To retry all failed jobs of {other.name}: rowlock dead retry --type {types}"]
 
 
-def _put_right(reason: str, other: OtherSide | None) -> list[str]:
+def _correct_credentials(reason: str, other: OtherSide | None) -> list[str]:
     if not denied(reason):
         return []
-    where = f" Those of {other.name} are set at {other.scopes_url}" if other is not None and other.scopes_url else ""
+    where = (
+        f" The scopes of {other.name} are set at {other.scopes_url}" if other is not None and other.scopes_url else ""
+    )
     return [
-        "The other system refused our credentials or their scopes (401, 403 or MISSING_SCOPES): trying again cannot "
-        f"help before they are put right.{where}"
+        "The service refused the credentials or their scopes (401, 403 or MISSING_SCOPES): correct them before you "
+        f"retry.{where}"
     ]

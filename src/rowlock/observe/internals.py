@@ -8,7 +8,7 @@ import ssl
 
 from rowlock.errors import StoreError
 
-HIDDEN = "the server could not do this; an operator sees the reason"
+HIDDEN = "an internal error occurred; operators can see the reason"
 
 _MODULES = (StoreError.__module__, OSError.__module__, socket.gaierror.__module__, ssl.SSLError.__module__)
 # Errors of other modules that name hosts or folders.

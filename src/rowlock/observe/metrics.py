@@ -25,18 +25,18 @@ RUN_BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
 CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 _HISTOGRAMS = {
-    "run_seconds": (RUN_BOUNDS, "How long handlers ran"),
-    "claim_seconds": (CLAIM_BOUNDS, "How long claims took"),
+    "run_seconds": (RUN_BOUNDS, "Duration of handlers in seconds"),
+    "claim_seconds": (CLAIM_BOUNDS, "Duration of claims in seconds"),
 }
 _COUNTERS = {
-    "retried": "Attempts that failed and are tried again",
-    "rescued": "Jobs taken back from workers that were not seen any more",
+    "retried": "Failed attempts that are retried",
+    "rescued": "Jobs rescued from workers that stopped sending heartbeats",
     "lease_lost": "Attempts whose lease was lost before they ended",
-    "lock": "Idempotency locks asked for, by what came of it",
-    "schedule_run": "Runs of schedules, by how they ended",
-    "notice": "Messages to staff, by what came of them",
-    "sync_call": "Calls of other services, by the kind of their answer",
-    "sync_rest": "Rests of calls that a service asked for",
+    "lock": "Requests for idempotency locks, by outcome",
+    "schedule_run": "Schedule runs, by outcome",
+    "notice": "Notifications, by outcome",
+    "sync_call": "Outbound calls, by kind of response",
+    "sync_rest": "Pauses that a service asked for with a rate limit response",
 }
 
 
@@ -100,13 +100,15 @@ async def collect(store: Store) -> list[Metric]:
     """Return gauges of the jobs, queues and workers, and the counters and histograms of all workers."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-    jobs = GaugeMetricFamily("rowlock_jobs", "Jobs that there are", labels=["queue", "type", "status"])
+    jobs = GaugeMetricFamily("rowlock_jobs", "Number of jobs", labels=["queue", "type", "status"])
     for total in await store.totals():
         numbers = {"alive": total.alive, "succeeded": total.succeeded, "failed": total.failed}
         for status, number in (numbers | {"cancelled": total.cancelled}).items():
             jobs.add_metric([total.queue, total.type, status], number)
-    waiting = GaugeMetricFamily("rowlock_queue_jobs", "Jobs of a queue", labels=["queue", "state"])
-    age = GaugeMetricFamily("rowlock_queue_oldest_seconds", "Age of the oldest job that is ready", labels=["queue"])
+    waiting = GaugeMetricFamily("rowlock_queue_jobs", "Number of jobs in a queue", labels=["queue", "state"])
+    age = GaugeMetricFamily(
+        "rowlock_queue_oldest_seconds", "Age of the oldest available job in seconds", labels=["queue"]
+    )
     paused = GaugeMetricFamily("rowlock_queue_paused", "1 while a queue is paused", labels=["queue"])
     for queue in await store.queues():
         for state in ("ready", "delayed", "processing"):
@@ -118,7 +120,7 @@ async def collect(store: Store) -> list[Metric]:
     )
     for activity in await store.activity(3_600):
         failures.add_metric([activity.queue, activity.type], activity.failures)
-    workers = GaugeMetricFamily("rowlock_workers", "Workers that have been seen and have not retired")
+    workers = GaugeMetricFamily("rowlock_workers", "Workers that send heartbeats")
     workers.add_metric([], len(await store.workers()))
     measures = await store.measures()
     counters: list[Metric] = []

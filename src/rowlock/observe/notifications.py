@@ -64,8 +64,8 @@ def check_targets(
         webhook.decode_secret(webhook_secret)
     elif webhooks:
         raise SettingsError(
-            "ROWLOCK_WEBHOOK_SECRET: needed to sign what goes to ROWLOCK_WEBHOOK_URLS; "
-            'make one with: echo "whsec_$(openssl rand -base64 32)"'
+            "ROWLOCK_WEBHOOK_SECRET: required to sign the messages to ROWLOCK_WEBHOOK_URLS; "
+            'create one with: echo "whsec_$(openssl rand -base64 32)"'
         )
 
 
@@ -157,17 +157,14 @@ def compose(
 ) -> Notification:
     """Return one message about these dead letters: the first GROUPS_MAX groups in full, the others as a number."""
     total = sum(group.count for group in deaths)
-    if total == 1:
-        title = f"Rowlock: job {deaths[0].job_name} failed for good"
-    else:
-        title = f"Rowlock: {total:,} jobs failed for good"
+    title = f"Rowlock: job {deaths[0].job_name} failed" if total == 1 else f"Rowlock: {total:,} jobs failed"
     shown = [_Group(group, redact, (others or {}).get(group.job_name)) for group in deaths[:GROUPS_MAX]]
     more = len(deaths) - len(shown)
     parts = [group.text() for group in shown]
     if more:
-        parts.append(f"… and {more:,} more kinds of job: rowlock dead list")
+        parts.append(f"… and {more:,} more job types: rowlock dead list")
     if queue_url:
-        parts.append(f"The queue: {queue_url}")
+        parts.append(f"Dead letters: {queue_url}")
     text = "\n\n".join(parts)
     event = {
         "type": "jobs.dead",
@@ -198,7 +195,7 @@ class _Group:
         d = self._deaths
         jobs = "job" if d.count == 1 else "jobs"
         lines = [
-            f"{d.job_name}: {d.count:,} {jobs} failed for good",
+            f"{d.job_name}: {d.count:,} {jobs} failed",
             f"  queue:      {d.queue_name}",
             f"  when:       {_moment(d.last_at)}" + (f" (first {_moment(d.first_at)})" if d.count > 1 else ""),
             f"  {'job' if len(d.job_ids) == 1 else 'last jobs'}:".ljust(14) + ", ".join(d.job_ids),

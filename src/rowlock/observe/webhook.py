@@ -126,7 +126,9 @@ def refuse_private(addresses: list[Address]) -> None:
     """Raise NoticeFailed unless all addresses are public: one private address is enough for an attack."""
     for address in addresses:
         if not is_public(address):
-            raise NoticeFailed("its host has a private address, which webhooks may not reach unless that is allowed")
+            raise NoticeFailed(
+                "its host has a private address, which is not allowed (see ROWLOCK_WEBHOOK_ALLOW_PRIVATE)"
+            )
 
 
 def _parsed(url: str) -> httpx.URL | None:
@@ -180,7 +182,7 @@ async def _deliver(target: httpx.URL, addresses: list[Address], headers: dict[st
                     continue
                 raise NoticeFailed(f"it cannot be reached: {error or type(error).__name__}") from None
             except httpx.HTTPError as error:
-                raise NoticeFailed(f"it gave no answer: {type(error).__name__}") from None
+                raise NoticeFailed(f"no response: {type(error).__name__}") from None
             status: int = answer.status_code
             await answer.aclose()
             return status

@@ -24,8 +24,8 @@ _REASONS = {
     errno.ENOSPC: "it has no space left",
     errno.EDQUOT: "its quota is used up",
     errno.EROFS: "it is read-only",
-    errno.EACCES: "this process may not write there",
-    errno.EPERM: "this process may not write there",
+    errno.EACCES: "this process has no write permission",
+    errno.EPERM: "this process has no write permission",
     errno.ENOTDIR: "it is not a folder",
     errno.EEXIST: "it is not a folder",
 }
@@ -224,7 +224,7 @@ def unusable_reason(url: str) -> str | None:
     if not there.is_dir():
         return f"ROWLOCK_IMPORT_STORE: {there} is not a folder"
     if not os.access(there, os.W_OK | os.X_OK):
-        return f"ROWLOCK_IMPORT_STORE: this process may not write in {there}"
+        return f"ROWLOCK_IMPORT_STORE: this process has no write permission for {there}"
     return None
 
 
@@ -236,7 +236,7 @@ def unavailable(error: BaseException) -> FolderUnavailable:
     """Returns the error for a failed import folder: the reason, and that nothing was kept."""
     number = error_number(error)
     reason = _REASONS.get(number or 0) or (os.strerror(number) if number else type(error).__name__)
-    return FolderUnavailable(f"the folder of imports (ROWLOCK_IMPORT_STORE) failed: {reason}; nothing was kept")
+    return FolderUnavailable(f"the folder of imports (ROWLOCK_IMPORT_STORE) failed: {reason}; nothing was stored")
 
 
 def error_number(error: BaseException) -> int | None:

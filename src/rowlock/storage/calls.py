@@ -65,9 +65,11 @@ def checked_limits(limits: Sequence[CallLimit]) -> list[CallLimit]:
     for limit in limits:
         checked_key(limit.key)
         if limit.count < 1 or not 0 < limit.seconds <= _YEAR_SECONDS:
-            raise ValueError(f"limit {limit.key!r} must allow at least one call in any time of up to a year")
+            raise ValueError(
+                f"limit {limit.key!r} must allow at least one call per window, and the window can be up to a year"
+            )
     if len({limit.key for limit in limits}) < len(limits):
-        raise ValueError("a call counts once for each of its limits: give each a key of its own")
+        raise ValueError("a call counts once for each of its limits: give each limit its own key")
     return sorted(limits, key=lambda limit: limit.key)
 
 
@@ -81,12 +83,12 @@ def checked_key(key: str) -> str:
 def checked_seconds(seconds: float) -> float:
     """Returns a duration, capped at a year; raises ValueError unless it is finite and not negative."""
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{seconds} is no number of seconds")
+        raise ValueError(f"{seconds} is not a number of seconds")
     return min(float(seconds), _YEAR_SECONDS)
 
 
 def ended(permit_id: PermitId) -> ValueError:
-    return ValueError(f"call {permit_id} has ended: each call needs an id of its own")
+    return ValueError(f"call {permit_id} has ended: use a new id for each call")
 
 
 def kept_keys(keys: Iterable[str]) -> dict[str, str]:

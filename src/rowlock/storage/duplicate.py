@@ -9,10 +9,10 @@ from rowlock.storage.records import NewJob, Receipt
 def duplicate(job: NewJob, receipt: Receipt) -> DuplicateJob:
     """Returns the error for this job, given the receipt that names the holder of its key."""
     if receipt.removed:
-        reason = "used the same unique key, has ended and was removed by retention"
+        reason = "used the same unique key, has ended and was pruned"
         advice = "use another key to run it again"
     else:
-        reason = "with the same unique key exists already"
+        reason = "with the same unique key already exists"
         advice = "wait for it, retry it if it failed or was cancelled, or use another key"
     return DuplicateJob(
         f"{job.type}: job {receipt.job_id} {reason}; nothing was enqueued: {advice}",

@@ -22,9 +22,9 @@ _SHORT_DIGITS = 15  # a double keeps this many digits of any number
 class Form(StrEnum):
     """How a column stores numbers if it does not keep them exactly."""
 
-    DOUBLE = "a floating number of 8 bytes"
-    SINGLE = "a floating number of 4 bytes"
-    NUMERIC = "a whole number or a floating number"  # SQLite's NUMERIC: whole numbers of 64 bits are exact
+    DOUBLE = "an 8-byte floating-point column"
+    SINGLE = "a 4-byte floating-point column"
+    NUMERIC = "a NUMERIC column of SQLite"  # whole numbers of 64 bits are exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ def inexact(load: Load, keeps: Mapping[str, Keeps], frame: pl.DataFrame) -> Iter
 def reason(name: str, kind: Kind, kept: Keeps) -> str:
     """Returns why a value is refused."""
     if kind in (Kind.DATETIME, Kind.TIME):
-        return f"{name} keeps {kept.second_places} digits behind the seconds, and the value has more"
+        return f"{name} stores {kept.second_places} decimal places of seconds, and the value has more"
     if kept.characters is not None:
-        return f"{name} keeps {kept.characters} characters, and the value has spaces behind them"
+        return f"{name} stores {kept.characters} characters, and the value has more spaces at its end: remove them"
     if kept.bytes is not None:
-        return f"{name} keeps {kept.bytes} bytes, and the value is longer: declare the column text"
+        return f"{name} stores {kept.bytes} bytes, and the value is longer: shorten it, or make the column text"
     if kind is Kind.TEXT or kind is Kind.JSON:
-        return f"{name} is declared so that the database would make a number of this text: declare the column TEXT"
+        return f"{name} would turn this text into a number: change the type of the column to TEXT"
     if kept.places is not None:
-        return f"{name} keeps {kept.places} places behind the point, and the value has more"
+        return f"{name} stores {kept.places} decimal places, and the value has more"
     return f"{name} is {kept.form}, which would round the value"
 
 

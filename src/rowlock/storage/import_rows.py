@@ -30,7 +30,7 @@ from rowlock.storage.records import JobId, NewJob
 
 _CANCELLED = 3
 _ENDS = {
-    None: "its job was removed before its end was noted",
+    None: "its job was deleted before its end was recorded",
     1: "its job ended without recording what it did",
     2: "its job failed",
     _CANCELLED: "its job was cancelled",
@@ -90,7 +90,7 @@ def import_page(found: Sequence[ImportRecord], limit: int) -> ImportPage:
 def checked_cursor(cursor: str | None) -> str | None:
     """Returns the id at which the last page ended; raises ValueError for a cursor that no page returned."""
     if cursor is not None and not is_uuid(cursor):
-        raise ValueError(f"{cursor[:40]!r} is not a cursor that a page of imports came with")
+        raise ValueError(f"{cursor[:40]!r} is not a valid cursor: use nextCursor of a page of imports")
     return cursor and cursor.lower()
 
 
@@ -126,7 +126,7 @@ _MESSAGE_CHARS_MAX = 1_000
 def final(status: ImportStatus) -> ImportStatus:
     """Returns the status; raises ValueError if an import cannot end with it."""
     if not status.final:
-        raise ValueError(f"an import does not end as {status}: end it as SUCCEEDED, FAILED or CANCELLED")
+        raise ValueError(f"an import cannot end as {status}: end it as SUCCEEDED, FAILED or CANCELLED")
     return status
 
 

@@ -29,7 +29,7 @@ class ImportStatus(StrEnum):
         return self in (ImportStatus.FAILED, ImportStatus.CANCELLED)
 
 
-ATTEMPT_FAILED = "an attempt failed and is tried again"
+ATTEMPT_FAILED = "an attempt failed and is retried"
 """Prefix of an import's message while its job waits for a retry."""
 
 

@@ -39,7 +39,7 @@ class Migration:
     oldest: int  # the oldest schema whose release works with the store after this migration
 
     def __post_init__(self) -> None:
-        assert 1 <= self.oldest <= self.number, f"{self.label}: no release has schema {self.oldest} before it"
+        assert 1 <= self.oldest <= self.number, f"{self.label}: schema {self.oldest} is not older than the migration"
 
     @property
     def label(self) -> str:
@@ -112,7 +112,7 @@ def migrations(store: str) -> tuple[Migration, ...]:
             oldest = _OLDEST.search(sql)
             found.append(Migration(number, match[2], sql, int(oldest[1]) if oldest else number))
     found.sort(key=lambda migration: migration.number)
-    assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations leave a gap"
+    assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migration numbers have gaps"
     return tuple(found)
 
 

@@ -39,6 +39,6 @@ def open_store(settings: Settings, clock: Clock) -> Store:
                 ) from None
             return MongoStore(url, clock, connections=settings.connections)
     raise SettingsError(
-        f"DATABASE_URL: {scheme or url!r} is not a store that Rowlock knows; "
+        f"DATABASE_URL: {scheme or url!r} is not a supported database; "
         "use sqlite:///file.db, postgresql://user@host/database or mongodb://user@host/database"
     )

@@ -270,7 +270,7 @@ class JobFilter:
 
     def __post_init__(self) -> None:
         if self.reason is not None and self.status is not Status.FAILED:
-            raise ValueError("a reason is looked for among failed jobs alone: give the status failed")
+            raise ValueError("a reason can only be searched for among failed jobs: add the status failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def failure_cursor(cursor: str) -> tuple[datetime, FailureId]:
             return moment.astimezone(UTC), failure_id
     except (ValueError, OverflowError):
         pass  # raised below
-    raise ValueError(f"{cursor[:80]!r} is not a cursor that a page of failures came with")
+    raise ValueError(f"{cursor[:80]!r} is not a valid cursor: use nextCursor of a page of failures")
 
 
 class Activity(NamedTuple):

@@ -32,7 +32,7 @@ def referred_to(table: str, rule: str | None = None) -> ImportFault:
     by = f" (rule {rule})" if rule else ""
     return ImportFault(
         f"the rows of {table} that this import replaces cannot be deleted: other rows refer to them{by}; delete "
-        f"those first, let the reference say ON DELETE CASCADE, or import with mode='upsert'"
+        f"those first, declare the reference ON DELETE CASCADE, or import with mode='upsert'"
     )
 
 
@@ -43,4 +43,4 @@ def key_exists(load: Load, row: int) -> Refused:
 
 def suppressed(row: int) -> Refused:
     """Refuses a row that the database skipped silently: RAISE(IGNORE), a BEFORE trigger that returns NULL, a rule."""
-    return Refused(row, SUPPRESSED, "a trigger of the table left this row out")
+    return Refused(row, SUPPRESSED, "a trigger of the table skipped this row")

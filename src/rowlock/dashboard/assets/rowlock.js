@@ -1,11 +1,11 @@
-// The pages, alive: what changes is rendered by the server, fetched again, and put in place of what it was.
+// Live pages: the server renders changed parts, which are fetched again and swapped in.
 
 const FIRST_MS = 300, AGAIN_MS = 5_000, TIMES_MS = 10_000;
 
 // -- times: "3 min ago" ---------------------------------------------------------------------------
 
 const UNITS = [[31_536_000, "y"], [86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
-// By the server's clock: the one here may be wrong.
+// Use the server's clock: the local one may be wrong.
 const aheadMs = Date.now() - Date.parse(document.documentElement.dataset.now);
 
 function ago(iso) {
@@ -26,7 +26,7 @@ function tellTimes(root = document) {
 
 // -- swapping -------------------------------------------------------------------------------------
 
-/** What the server sent for each part, to tell whether a part has changed: times in it grow by themselves. */
+/** The HTML that the server sent for each part, to detect changes: the displayed times change locally. */
 const sent = new Map();
 const plain = (part) => part.outerHTML.replace(/<time[^>]*>[^<]*<\/time>/g, (time) => time.replace(/>[^<]*</, "><"));
 
@@ -34,7 +34,7 @@ function remember() {
   for (const part of document.querySelectorAll("[data-swap][id]")) sent.set(part.id, plain(part));
 }
 
-/** Whether someone is writing or choosing there: that part stays as it is. */
+/** Returns whether someone is filling in a form in this part: such a part is not swapped. */
 function inUse(part) {
   if (part.querySelector("dialog[open]")) return true;
   for (const form of part.matches("form") ? [part] : part.querySelectorAll("form")) {
@@ -48,7 +48,7 @@ function inUse(part) {
   return false;
 }
 
-/** How to find an element of a part again in its new version: by id, or by what it is and where it leads. */
+/** Returns a selector that finds an element again in the new version of its part. */
 function addressOf(element, part) {
   if (element.id) return `#${CSS.escape(element.id)}`;
   const name = element.localName;
@@ -81,7 +81,7 @@ async function refresh() {
   swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
 }
 
-/** Put every part that has changed in place of what it was. */
+/** Swap in every part that has changed. */
 function swap(fresh) {
   for (const part of document.querySelectorAll("[data-swap][id]")) {
     const next = fresh.getElementById(part.id);
@@ -102,7 +102,7 @@ function swap(fresh) {
 
 // -- listening ------------------------------------------------------------------------------------
 
-/** The least time between two fetches; an event within it causes one more. */
+/** Minimum time between two fetches; an event within it causes one more. */
 const betweenMs = () => Number(document.querySelector("main").dataset.refreshMs ?? 2_000);
 
 let source = null, timer = null, refreshedAt = 0, heardAt = 0, againMs = AGAIN_MS, wanted = false, busy = false;
@@ -121,7 +121,7 @@ function soon() {
 async function now() {
   timer = null;
   if (document.hidden) return;
-  // The server's answer may be from a moment before the event: look once more when it has settled.
+  // The server's answer may be older than the event: fetch once more a little later.
   wanted = Date.now() - heardAt < betweenMs();
   busy = true;
   try {
@@ -147,7 +147,7 @@ function listen() {
   source = null;
   const address = document.querySelector("main")?.dataset.live;
   const sign = document.getElementById("live");
-  // A hidden tab lets go of its connection: a browser has few of them for all tabs together.
+  // A hidden tab closes its connection: browsers allow few connections for all tabs together.
   if (!address || document.hidden) return;
   const own = source = new EventSource(address);
   own.onopen = () => { told(sign, true); againMs = AGAIN_MS; heard(); }; // what changed since the page was made
@@ -170,7 +170,7 @@ addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(); } });
 
 // -- posting once ---------------------------------------------------------------------------------
-// Whoever clicks twice means it once: what was posted from here is not posted again until an answer is here.
+// A double click posts once: a form is not posted again until its answer has arrived.
 
 const ANSWER_MS = 20_000; // then it may have been stopped, which nobody tells
 const posted = new Map();
@@ -178,13 +178,13 @@ const posted = new Map();
 addEventListener("submit", (event) => {
   const form = event.target;
   if (event.defaultPrevented || form.getAttribute("method") !== "post") return;
-  // By what it says, not by its element: that may have been swapped meanwhile.
+  // Compare contents, not elements: the form may have been swapped meanwhile.
   const what = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form, event.submitter))}`;
   if (Date.now() - (posted.get(what) ?? 0) < ANSWER_MS) event.preventDefault();
   else posted.set(what, Date.now());
 });
 
-// The answer may be quicker than the second click, which then meets a button of the new page.
+// The answer may arrive before the second click, which would then hit a button of the new page.
 addEventListener("click", (event) => {
   const button = event.target.closest?.("button");
   if (event.detail > 1 && button?.type === "submit" && button.form?.getAttribute("method") === "post") event.preventDefault();
@@ -193,7 +193,7 @@ addEventListener("click", (event) => {
 addEventListener("pageshow", () => posted.clear());
 
 // -- uploads (imports page) -----------------------------------------------------------------------
-// The form works without all this. Here: what the server says of a file before it is sent, and how far it is.
+// The form also works without this. It adds the server's hints about a file before the upload, and the progress.
 
 document.documentElement.classList.add("scripted");
 
@@ -205,7 +205,7 @@ function uploads(form) {
   const mega = (bytes) => (bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
   let request = null, chosenByHand = false, looks = 0;
 
-  /** What the server says about the file, in place of what it said before. */
+  /** Show the server's answer about the file, replacing the previous one. */
   function answer(fresh) {
     const now = form.querySelector("#answer"), next = fresh.querySelector("#answer, #problem");
     now.replaceChildren(...(next ? document.adoptNode(next).childNodes : []));
@@ -231,7 +231,7 @@ function uploads(form) {
     }
   }
 
-  /** The columns of the type that is chosen, and of no other. */
+  /** Show the columns of the selected type only. */
   function show() {
     for (const each of document.querySelectorAll("details[data-type]")) each.open = each.dataset.type === kind.value;
   }
@@ -250,7 +250,7 @@ function uploads(form) {
     request = new XMLHttpRequest();
     request.upload.onprogress = ({ loaded, total }) => {
       bar.value = (100 * loaded) / total;
-      sent.textContent = loaded < total ? `Sending ${file.name}: ${mega(loaded)} of ${mega(total)} MB` : "All of it is sent; one moment…";
+      sent.textContent = loaded < total ? `Uploading ${file.name}: ${mega(loaded)} of ${mega(total)} MB` : "Upload complete; waiting for the server…";
     };
     request.onload = () => {
       const there = new URL(request.responseURL);
@@ -258,10 +258,10 @@ function uploads(form) {
       answer(page(request.responseText));
       over();
     };
-    request.onerror = () => broken("The connection broke off while the file was sent, or the server would not take it. Try again.");
-    request.onabort = () => broken("You have stopped it. Nothing of the file was kept.");
+    request.onerror = () => broken("The connection was lost during the upload, or the server refused the file. Try again.");
+    request.onabort = () => broken("The upload was stopped. Nothing was stored.");
     bar.value = 0;
-    sent.textContent = `Sending ${file.name}`;
+    sent.textContent = `Uploading ${file.name}`;
     busy(true);
     request.open("POST", form.action);
     request.setRequestHeader("accept", "text/html");
@@ -295,7 +295,7 @@ function uploads(form) {
   addEventListener("pageshow", (event) => { if (event.persisted && request) over(); }); // they came back to the form
   addEventListener("beforeunload", (event) => { if (request && request.readyState < 4) event.preventDefault(); });
 
-  // A file that is dropped beside the box would otherwise take the place of the page.
+  // Without this, the browser would open a file that is dropped outside the box.
   for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
   for (const kind of ["dragenter", "dragover"]) addEventListener(kind, () => drop.classList.add("over"));
   for (const kind of ["dragleave", "drop"]) addEventListener(kind, () => drop.classList.remove("over"));

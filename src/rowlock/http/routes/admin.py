@@ -69,7 +69,7 @@ async def failure(request: Request, caller: Admin, failure_id: Annotated[str, Pa
     "/retry", response_model=replies.RetryEnvelope, responses=fails(404, 409), summary="Retry the job of a failure"
 )
 async def retry(request: Request, caller: Admin, given: models.RetryGiven) -> Response:
-    """Queues its job again, with fresh attempts; the failure counts as resolved."""
+    """Retries its job, with fresh attempts; the failure counts as resolved."""
     return answer({"success": True, "data": await caller.management.retry_failure(given.failure_id)})
 
 

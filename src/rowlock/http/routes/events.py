@@ -46,9 +46,9 @@ async def events(
 ) -> Response:
     """Server-sent events from every process and machine.
 
-    `ready` comes first; `job` tells the state of a job that changed, `import` that of an import, `queue` the counts of
-    a queue; `gap` says that there was more than is told: read again what you show. Send the last `id` back as
-    `Last-Event-ID` to go on where an earlier connection ended; an event may then come twice.
+    `ready` comes first; `job` has the state of a job that changed, `import` that of an import, `queue` the counts of
+    a queue; `gap` means that more has changed than the stream sends: read the data again. Send the last `id` as
+    `Last-Event-ID` to continue an earlier connection; an event may then arrive twice.
     """
     hub: EventStream = request.app.state.hub
     wants = Wants(caller.token.company_id, queue, type, job and job.lower(), import_id and import_id.lower())

@@ -41,7 +41,7 @@ _ROW_MAX = 2**31 - 1
     summary="Import a file of the import folder",
 )
 async def import_named(request: Request, caller: Operator, given: models.ImportNamedGiven) -> Response:
-    """A workbook or a CSV file, by its name; it stays there. See the uploads for what is answered."""
+    """A workbook or a CSV file, by its name; the file stays there. The response is that of the uploads."""
     try:
         added = await caller.management.arrivals.named(given.filename, about(caller, given), reserved(request))
     except DuplicateImport as error:
@@ -104,7 +104,7 @@ async def import_jobs(
     summary="Get an import",
 )
 async def import_job(request: Request, caller: Viewer, import_id: ImportId) -> Response:
-    """Its status, progress and totals, its chunks, and its first 100 errors."""
+    """Status, progress, totals, chunks and the first 100 errors."""
     return polled(request, await caller.management.import_job(import_id))
 
 
@@ -134,8 +134,8 @@ async def import_errors(
     summary="Download the rows with errors",
 )
 async def import_errors_csv(caller: Viewer, import_id: ImportId) -> Response:
-    """The file's own rows and columns, then `row`, `column` and `reason`. What a spreadsheet program might take for a
-    formula has an apostrophe before it."""
+    """The rows and columns of the file, then `row`, `column` and `reason`. Text that a spreadsheet program might take
+    for a formula has an apostrophe before it."""
     parts = caller.management.import_errors_csv(import_id)
     first = await anext(parts)  # raises ImportNotFound before the response starts
 
@@ -154,7 +154,7 @@ async def import_errors_csv(caller: Viewer, import_id: ImportId) -> Response:
     summary="Resume an import",
 )
 async def resume_import(caller: Operator, import_id: ImportId) -> Response:
-    """A failed or cancelled one goes on: only chunks that are not done run again."""
+    """Resumes a failed or cancelled import: only unfinished chunks run again."""
     return answer(await caller.management.resume_import(import_id))
 
 
@@ -165,7 +165,7 @@ async def resume_import(caller: Operator, import_id: ImportId) -> Response:
     summary="Cancel an import",
 )
 async def cancel_import(caller: Operator, import_id: ImportId) -> Response:
-    """Chunks that are done stay; no other is recorded from here on."""
+    """Rows of finished chunks stay in the table; no further chunk is loaded."""
     return answer(await caller.management.cancel_import(import_id))
 
 
@@ -173,7 +173,7 @@ async def cancel_import(caller: Operator, import_id: ImportId) -> Response:
     "/import-types", response_model=replies.ImportTypesSchema, responses=NOT_MODIFIED, summary="List import types"
 )
 async def import_types(request: Request, caller: Viewer) -> Response:
-    """With their columns: what each may be called, and how its cells may be written."""
+    """With the accepted names and formats of their columns."""
     return polled(request, await caller.management.import_types())
 
 

@@ -51,8 +51,8 @@ _EXISTING = {"model": replies.EnqueuedSchema, "description": "With `return_exist
     summary="Enqueue a job",
 )
 async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:
-    """The job is durable when this answers. 409 names the job that holds its unique key; with `return_existing` that
-    job is the answer, and the status 200."""
+    """The job is durable when this returns. 409 has the id of the job with its unique key; with `return_existing` that
+    job is returned with status 200."""
     try:
         job = await _enqueued(request, caller, given)
     except DuplicateJob as error:
@@ -132,19 +132,19 @@ async def dead_groups(
     queue: QueueFilter = None,
     company_id: CompanyFilter = None,
 ) -> Response:
-    """The largest group first. Of very many failed jobs only the newest are looked at; `complete` is false then."""
+    """Largest group first. If there are very many failed jobs, only the newest are counted and `complete` is false."""
     return polled(request, await caller.management.dead_groups(type=type, queue=queue, company_id=company_id))
 
 
 @posted.post("/dead-letter/retry", response_model=replies.RetriedSchema, summary="Retry dead letters")
 async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
-    """With fresh attempts. `dryRun` only says how many match; ask again with `nextCursor` where there are more."""
+    """With fresh attempts. `dryRun` only counts the matching jobs; repeat with `nextCursor` while there are more."""
     return answer(await caller.management.retry_dead(**_chosen(given)))
 
 
 @posted.post("/dead-letter/discard", response_model=replies.DiscardedSchema, summary="Discard dead letters")
 async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
-    """The unique keys that they hold are free again."""
+    """Deletes them and releases their unique keys."""
     return answer(await caller.management.discard_dead(**_chosen(given)))
 
 
@@ -184,17 +184,17 @@ async def timeline(
 
 @router.post("/{job_id}/run-now", response_model=replies.JobSchema, responses=fails(404, 409), summary="Run a job now")
 async def run_now(caller: Operator, job_id: JobId) -> Response:
-    """A job that waits for its time, or for its next attempt, is ready at once, in the place of its enqueueing."""
+    """Makes a delayed job, or one that waits for its next attempt, available now, in its place in the queue."""
     return answer(await caller.management.run_now(job_id))
 
 
 @router.post("/{job_id}/retry", response_model=replies.JobSchema, responses=fails(404, 409), summary="Retry a job")
 async def retry(caller: Operator, job_id: JobId) -> Response:
-    """Queue a failed or cancelled job again, with fresh attempts."""
+    """Retries a failed or cancelled job, with fresh attempts."""
     return answer(await caller.management.retry(job_id))
 
 
 @router.post("/{job_id}/cancel", response_model=replies.JobSchema, responses=fails(404, 409), summary="Cancel a job")
 async def cancel(caller: Operator, job_id: JobId) -> Response:
-    """A waiting job will not run; a running one is told to stop (`cancelRequested`)."""
+    """A waiting job will not run; a running one is asked to stop (`cancelRequested`)."""
     return answer(await caller.management.cancel(job_id))

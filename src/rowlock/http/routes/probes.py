@@ -32,7 +32,7 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=replies.StateSchema, responses=fails(503), summary="Readiness")
 async def readyz(request: Request) -> Response:
-    """503 while the database is away or not migrated; what is wrong with it is in the server's log."""
+    """503 while the database is unavailable or not migrated; the server's log has the reason."""
     state = request.app.state
     until, task = getattr(state, "ready", (0.0, None))
     if task is None or (task.done() and time.monotonic() > until):

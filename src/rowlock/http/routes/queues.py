@@ -32,7 +32,7 @@ ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
     summary="Health of the database, queues and workers",
 )
 async def health(request: Request, caller: FleetViewer) -> Response:
-    """Jobs, queues, workers and what is wrong, as `rowlock health --json` says it."""
+    """Jobs, queues, workers and warnings, as in `rowlock health --json`."""
     return polled(request, await caller.management.health())
 
 
@@ -55,7 +55,7 @@ async def history(
     caller: FleetViewer,
     minutes: Annotated[int, Query(ge=1, le=HISTORY_MINUTES_MAX, description="Number of minutes, at most a day.")] = 60,
 ) -> Response:
-    """What succeeded and failed in each minute, and how long the oldest ready job had waited."""
+    """Succeeded and failed jobs per minute, and the waiting time of the oldest available job."""
     return polled(request, await caller.management.history(minutes))
 
 
@@ -74,7 +74,7 @@ async def doing(request: Request, caller: FleetViewer) -> Response:
     "/queues/{name:path}/pause", tags=["fleet"], response_model=replies.SwitchedSchema, summary="Pause a queue"
 )
 async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
-    """Nothing of it starts, on any machine, until it is resumed. Running jobs go on."""
+    """None of its jobs starts, on any machine, until it is resumed. Running jobs continue."""
     return answer(await caller.management.switch(name, paused=True))
 
 
@@ -131,7 +131,7 @@ async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
     summary="Resume a schedule",
 )
 async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
-    """It goes on with its next tick; what was due meanwhile is left out."""
+    """It continues with its next time; times that passed meanwhile are skipped."""
     return answer(await caller.management.resume_schedule(name))
 
 

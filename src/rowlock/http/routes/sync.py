@@ -28,7 +28,7 @@ _EXISTING = {"model": replies.EnqueuedSchema, "description": "The job with the s
 
 @router.get("", response_model=told.IntegrationsSchema, responses=NOT_MODIFIED, summary="List integrations")
 async def integrations(request: Request, caller: Viewer) -> Response:
-    """With their operations, and what enables those that are disabled."""
+    """With their operations, and how to enable those that are disabled."""
     return polled(request, await caller.management.integrations())
 
 
@@ -49,7 +49,7 @@ async def stats(request: Request, caller: Viewer, integration: Integration) -> R
     summary="Get the state of an integration",
 )
 async def monitor(request: Request, caller: Viewer, integration: Integration) -> Response:
-    """Counts, the most recent failures, how long jobs take and wait, and what is left of the limits on calls."""
+    """Counts, the most recent failures, the duration and waiting time of jobs, and the remaining calls per limit."""
     return polled(request, await caller.management.sync_monitor(integration))
 
 
@@ -63,8 +63,8 @@ async def monitor(request: Request, caller: Viewer, integration: Integration) ->
 async def send(
     request: Request, caller: Operator, given: models.SyncGiven, integration: Integration, operation: Operation
 ) -> Response:
-    """The job is durable when this answers. Where the operation has a key, and a job of that key waits or runs, that
-    job takes over the payload and is the answer, and the status is 200. A body without `payload` is the payload
+    """The job is durable when this returns. If the operation has a key, and a job with that key waits or runs, that
+    job takes over the payload and is returned with status 200. A body without `payload` is the payload
     itself."""
     job = await caller.management.sync_send(
         integration,

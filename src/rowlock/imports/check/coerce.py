@@ -40,6 +40,13 @@ _TYPED: dict[Kind, tuple[CellKind, ...]] = {
     Kind.TIME: (CellKind.TIME,),
 }
 """The typed cells that fields of each kind accept besides text; fields of other kinds accept the text of any cell."""
+_CELL_WORDS = {
+    CellKind.NUMBER: "a number",
+    CellKind.DATE: "a date",
+    CellKind.DATETIME: "a date with a time",
+    CellKind.TIME: "a time",
+    CellKind.BOOL: "true or false",
+}
 _REFUSED = {
     Kind.INTEGER: ("not_an_integer", "a whole number"),
     Kind.DECIMAL: ("not_a_number", "a number"),
@@ -54,12 +61,12 @@ _REFUSED = {
 def coerce(field: Field, text: str, cell: CellKind = CellKind.TEXT) -> Any:
     """Return the value of a cell for its field, None if it is empty; raises BadCell if it does not fit."""
     if cell is CellKind.ERROR:
-        raise BadCell("cell_error", "is an error of the spreadsheet: correct its formula")
+        raise BadCell("cell_error", "contains a spreadsheet error: correct the formula")
     if cell is CellKind.FORMULA:
-        raise BadCell("no_value", "is a formula without a value: open the file in a spreadsheet program and save it")
+        raise BadCell("no_value", "formula without a value: open the file in a spreadsheet program and save it")
     if "\x00" in text or "\ufffd" in text:
-        what = "a NUL, which no text has" if "\x00" in text else "signs of damage (\ufffd) where letters were"
-        raise BadCell("bad_text", f"has {what}: type the cell again, or save the file as UTF-8")
+        what = "a NUL character" if "\x00" in text else "damaged characters (\ufffd)"
+        raise BadCell("bad_text", f"contains {what}: enter the text again, or save the file as UTF-8")
     if field.normal:
         text = normal_text(text)
     if field.formats.strip:
@@ -69,7 +76,7 @@ def coerce(field: Field, text: str, cell: CellKind = CellKind.TEXT) -> Any:
     if cell is CellKind.NUMBER and ROUNDED in text and field.kind is not Kind.FLOAT:
         raise BadCell(
             "rounded",
-            "has more than 15 digits, which a spreadsheet program rounds: format the column as text and enter it again",
+            "more than 15 digits, which spreadsheet programs round: format the column as text and enter it again",
         )
     if field.raw:
         return text
@@ -78,7 +85,7 @@ def coerce(field: Field, text: str, cell: CellKind = CellKind.TEXT) -> Any:
     formats = formats_for(field, cell)
     if formats is None:
         code, what = _REFUSED[field.kind]
-        raise BadCell(code, f"is not {what}: the cell is a {cell.name.lower()}")
+        raise BadCell(code, f"must be {what}: the cell contains {_CELL_WORDS[cell]}")
     return _READ[field.kind](text, formats, cell)
 
 
@@ -117,7 +124,7 @@ def _boolean(text: str, formats: Formats, cell: CellKind) -> bool:
     if word in no:
         return False
     words = ", ".join((*formats.true_words, *formats.false_words))
-    raise BadCell("not_a_yes_no", f"is not one of {words}")
+    raise BadCell("not_a_yes_no", f"must be one of {words}")
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +146,7 @@ def _time(text: str, formats: Formats, cell: CellKind) -> Any:
 
 def _uuid(text: str, formats: Formats, cell: CellKind) -> uuid.UUID:
     if not _UUID.fullmatch(text):
-        raise BadCell("not_a_uuid", "is not a UUID")
+        raise BadCell("not_a_uuid", "not a valid UUID")
     return uuid.UUID(text)
 
 
@@ -147,11 +154,11 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise BadCell("not_json", "is not JSON") from None
+        raise BadCell("not_json", "not valid JSON") from None
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _READ: dict[Kind, Any] = {

@@ -48,8 +48,8 @@ def checked_output(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[pl.D
                 values, bad = _converted(given, column)
             except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
                 raise ImportFault(
-                    f"a hook returned values of the type {given.dtype} for the column {column.name!r}, which are no "
-                    f"{column.kind.value} and cannot become one: return values of the column's kind, or texts"
+                    f"a hook returned values of the type {given.dtype} for the column {column.name!r}, which cannot be "
+                    f"converted to {column.kind.value}: return values of that kind, or text"
                 ) from error
             made.append(values.alias(column.name))
             for at, wrong in bad:
@@ -163,12 +163,12 @@ def _text(value: Any, kind: Kind) -> str | None:
 def _value(text: str, column: Column, field: Field, cell: CellKind) -> Any:
     """Return one value as a frame holds it; raises BadCell if it does not fit the column."""
     if "\x00" in text:
-        raise BadCell("bad_text", "has a NUL, which no text has")
+        raise BadCell("bad_text", "contains a NUL character: enter the text again")
     if column.kind is Kind.JSON:
         try:
             orjson.loads(text)
         except orjson.JSONDecodeError:
-            raise BadCell("not_json", "is not JSON") from None
+            raise BadCell("not_json", "not valid JSON") from None
         return text
     if column.length_max is not None and column.kind is Kind.TEXT and len(text) > column.length_max:
         raise BadCell("too_long", f"must have at most {column.length_max} characters")
@@ -185,6 +185,6 @@ def _check_digits(value: Decimal, column: Column) -> None:
     """Raise BadCell if the number has more digits than its column allows, not counting trailing zeros."""
     whole, _, behind = plain_decimal(value, None).lstrip("-").partition(".")
     if column.places is not None and len(behind) > column.places:
-        raise BadCell("too_many_places", f"must have at most {column.places} digits behind the decimal sign")
+        raise BadCell("too_many_places", f"must have at most {column.places} decimal places")
     if column.digits is not None and len(whole.lstrip("0")) + (column.places or len(behind)) > column.digits:
         raise BadCell("too_many_digits", f"must have at most {column.digits} digits")

@@ -68,11 +68,11 @@ def read_integer(text: str, formats: Formats, *, exponent: bool) -> int:
         if problem.code != "not_a_number":
             raise
         reason = _no_number(text, formats, whole=True).reason
-        raise BadCell("not_an_integer", reason.replace("not a number", "not a whole number")) from None
+        raise BadCell("not_an_integer", reason.replace("not a valid number", "not a whole number")) from None
     if exponent and "e" in plain.lower():
         number = sheet_number(plain)
         if number != number.to_integral_value():
-            raise BadCell("not_an_integer", "is not a whole number: it has a fraction")
+            raise BadCell("not_an_integer", "not a whole number: it has a fraction")
         value = int(number)
     else:
         whole, _, behind = plain.partition(".")
@@ -80,10 +80,10 @@ def read_integer(text: str, formats: Formats, *, exponent: bool) -> int:
             if exponent and not behind.strip("0"):
                 return read_integer(whole, Formats(), exponent=False)
             why = "it has a fraction" if exponent else _fraction(whole, behind)  # typed ones have no separators
-            raise BadCell("not_an_integer", f"is not a whole number: {why}")
+            raise BadCell("not_an_integer", f"not a whole number: {why}")
         value = int(whole)
     if not -(2**63) <= value < 2**63:
-        raise BadCell("out_of_range", "is too large: a whole number has at most 18 digits here")
+        raise BadCell("out_of_range", "too large: whole numbers have at most 18 digits")
     return value
 
 
@@ -103,7 +103,7 @@ def read_float(text: str, formats: Formats) -> float:
     plain = read_number(text, formats, exponent=True)
     value = float(plain)
     if value in (float("inf"), float("-inf")):
-        raise BadCell("out_of_range", "is too large for a floating number")
+        raise BadCell("out_of_range", "too large for a floating-point number")
     # A float keeps 15 digits of any number that is not close to zero.
     digits, power = _digits(plain)
     if len(digits) > FLOAT_DIGITS or abs(value) < FLOAT_MIN:
@@ -111,7 +111,7 @@ def read_float(text: str, formats: Formats) -> float:
             f"{digits[:1] or '0'}{'.' if digits[1:] else ''}{digits[1:]}e{'-' if power < 0 else '+'}{abs(power):02d}"
         )
         if f"{abs(value):.{max(len(digits), 1) - 1}e}" != written:
-            raise BadCell("rounded", "has more digits than a floating number keeps")
+            raise BadCell("rounded", "more digits than a floating-point number can hold")
     return value
 
 
@@ -127,7 +127,7 @@ def sheet_number(plain: str) -> Decimal:
     """Return a float as a spreadsheet program shows it, fractions rounded to 15 digits; raises BadCell."""
     number = Decimal(plain)
     if abs(number.adjusted()) > EXPONENT_MAX and number:
-        raise BadCell("out_of_range", "is too large or too small")
+        raise BadCell("out_of_range", "too large or too small")
     if number != number.to_integral_value():
         number = _SHEET.plus(number)
     return number
@@ -136,34 +136,31 @@ def sheet_number(plain: str) -> Decimal:
 def _fraction(whole: str, behind: str) -> str:
     """Return what is wrong with 1,000, 1.000 or 12.5 as a whole number; the separator does not show what is meant."""
     if _THOUSANDS.fullmatch(whole) and len(behind) == 3:
-        one = f" or {whole}" if behind == "000" else ""
-        return f"write {whole}{behind}{one}" + (", whichever is meant" if one else " if that is meant")
+        return f"write {whole}{behind}" + (f" or {whole}" if behind == "000" else " if you mean that")
     return "it has a fraction" if behind.strip("0") else f"write {whole}"
 
 
 def _no_number(text: str, formats: Formats, *, whole: bool = False) -> BadCell:
     if text.casefold() in _NOT_FINITE:
-        return BadCell("nan", "is not a number that can be stored: NaN and infinity are refused")
+        return BadCell("nan", "not a valid number: NaN and infinity are not allowed")
     other = "," if formats.decimal == "." else "."
     if re.fullmatch(rf"[+-]?[0-9]{{1,30}}{re.escape(other)}[0-9]{{1,30}}", text):
         before, _, behind = text.partition(other)
         thousands = _THOUSANDS.fullmatch(before) and len(behind) == 3  # 1,234 may also be 1.234
         if whole:
-            return BadCell("not_a_number", f"is not a number: {_fraction(before, behind)}")
-        named = {",": "decimal comma", ".": "decimal point"}[other]
-        hint = f"write {text.replace(other, formats.decimal)}; or this import must declare the {named}"
+            return BadCell("not_a_number", f"not a valid number: {_fraction(before, behind)}")
+        hint = f"write {text.replace(other, formats.decimal)}"
         if thousands:
-            hint = f"write {text.replace(other, '')} or {text.replace(other, formats.decimal)}, whichever is meant"
-        return BadCell("not_a_number", f"is not a number as this import writes them: {hint}")
+            hint = f"write {text.replace(other, '')} or {text.replace(other, formats.decimal)}"
+        return BadCell("not_a_number", f"not a valid number: {hint}")
     if re.fullmatch(r"[+-]?[0-9]{1,3}(?:([,.' \u00a0\u2009\u202f\u2019_])[0-9]{3})+(?:[.,][0-9]{1,30})?", text):
         point = {".": "point", ",": "comma"}[formats.decimal]
-        fraction = "" if whole else f", and write a decimal {point} where there is a fraction"
-        hint = f"leave out the signs between thousands{fraction}"
-        return BadCell("not_a_number", f"is not a number as this import writes them: {hint}")
+        fraction = "" if whole else f", and use a decimal {point} for fractions"
+        return BadCell("not_a_number", f"not a valid number: remove the thousands separators{fraction}")
     if re.fullmatch(r"[+-]?[0-9.,]{1,40}[eE][+-]?[0-9]{1,6}", text):
-        return BadCell("not_a_number", "is not a number in plain digits: write it without an exponent")
+        return BadCell("not_a_number", "not a valid number: write it without an exponent")
     if text.endswith("%"):
-        return BadCell("not_a_number", "is not a number: write it without the percent sign")
+        return BadCell("not_a_number", "not a valid number: remove the percent sign")
     if re.search(r"[0-9]", text) and re.search(r"[^0-9.,+\- ]", text):
-        return BadCell("not_a_number", "is not a number: write the digits alone, without currency, unit or brackets")
-    return BadCell("not_a_number", "is not a number")
+        return BadCell("not_a_number", "not a valid number: write only the digits, without currency, unit or brackets")
+    return BadCell("not_a_number", "not a valid number")

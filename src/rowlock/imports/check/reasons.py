@@ -8,32 +8,32 @@ from typing import Any
 
 CODES: dict[str, str] = {
     "required": "the cell is empty, and the field has no default",
-    "bad_text": "the text has a NUL or U+FFFD in it: its encoding was damaged before it came here",
-    "cell_error": "the cell is an error of the spreadsheet, such as #DIV/0!",
+    "bad_text": "the text contains NUL or U+FFFD: its encoding was damaged before the upload",
+    "cell_error": "the cell contains a spreadsheet error, such as #DIV/0!",
     "no_value": "the cell is a formula that was never computed",
-    "not_a_number": "the text is no number as this import writes them",
-    "not_an_integer": "the number has a fraction, or the text is no whole number",
-    "rounded": "the number has more digits than a spreadsheet program or the column keeps: it was or would be rounded",
-    "nan": "NaN and infinity are no values",
+    "not_a_number": "the text is not a number in the declared formats (`Formats`)",
+    "not_an_integer": "the number has a fraction, or the text is not a whole number",
+    "rounded": "the number has more digits than a spreadsheet program or the column can hold and would be rounded",
+    "nan": "the value is NaN or infinity",
     "out_of_range": "the value is too small or too large",
-    "too_many_digits": "the number has more digits than the field",
-    "too_many_places": "the number has more digits behind the point than the field",
-    "not_a_multiple": "the number is no multiple of the field's step",
-    "too_long": "the text is longer than the field",
-    "too_short": "the text is shorter than the field asks for",
-    "bad_format": "the text does not have the form that the field asks for",
-    "not_a_date": "the text is no date as this import writes them",
-    "not_a_datetime": "the text is no date with a time as this import writes them",
-    "not_a_time": "the text is no time of day",
-    "has_a_time": "a date is asked for, and the cell has a time too",
-    "time_zone": "the time zone is missing, or there is one where none may be",
-    "not_a_yes_no": "the text is none of the words for yes and no",
-    "not_one_of": "the value is none of those that the field may have",
-    "not_a_uuid": "the text is no UUID",
-    "not_json": "the text is no JSON",
-    "not_text": "the value is no text",
-    "invalid": "the importer's own check, or one of pydantic's without a code here, refused the value",
-    "check_failed": "the importer's own check did not end in a verdict",
+    "too_many_digits": "the number has more digits than the field allows",
+    "too_many_places": "the number has more decimal places than the field allows",
+    "not_a_multiple": "the number is not a multiple of the field's `multiple_of`",
+    "too_long": "the text is longer than the field allows",
+    "too_short": "the text is shorter than the field requires",
+    "bad_format": "the text does not match the field's pattern",
+    "not_a_date": "the text is not a date in the declared formats (`Formats`)",
+    "not_a_datetime": "the text is not a date with a time in the declared formats (`Formats`)",
+    "not_a_time": "the text is not a time of day",
+    "has_a_time": "the field is a date, and the cell has a time too",
+    "time_zone": "the time zone is missing, or there is one where none is allowed",
+    "not_a_yes_no": "the text is not one of the words for yes and no",
+    "not_one_of": "the value is not one of the values that the field allows",
+    "not_a_uuid": "the text is not a UUID",
+    "not_json": "the text is not JSON",
+    "not_text": "the value is not text",
+    "invalid": "the importer's own validator, or a check of pydantic without a code in this table, rejected the value",
+    "check_failed": "the importer's own validator raised an unexpected exception",
 }
 """Every error code that the check of a row can give, with its meaning. Custom pydantic errors bring their own codes."""
 
@@ -61,7 +61,7 @@ _PYDANTIC: dict[str, tuple[str, _Reason]] = {
     "string_too_short": ("too_short", lambda c: f"must have at least {c['min_length']} characters"),
     "string_pattern_mismatch": (
         "bad_format",
-        lambda c: f"is not written as it must be: it has to fit the pattern {c['pattern']}",
+        lambda c: f"must match the pattern {c['pattern']}",
     ),
     "greater_than_equal": ("out_of_range", _least("ge")),
     "greater_than": ("out_of_range", _least("gt")),
@@ -71,17 +71,17 @@ _PYDANTIC: dict[str, tuple[str, _Reason]] = {
     "decimal_max_digits": ("too_many_digits", lambda c: f"must have at most {c['max_digits']} digits"),
     "decimal_max_places": (
         "too_many_places",
-        lambda c: f"must have at most {c['decimal_places']} digits behind the decimal sign",
+        lambda c: f"must have at most {c['decimal_places']} decimal places",
     ),
     "decimal_whole_digits": (
         "too_many_digits",
-        lambda c: f"must have at most {c['whole_digits']} digits before the decimal sign",
+        lambda c: f"must have at most {c['whole_digits']} digits before the decimal point",
     ),
     "finite_number": ("nan", lambda _: "must be a finite number"),
     "enum": ("not_one_of", lambda c: f"must be {c['expected']}"),
     "literal_error": ("not_one_of", lambda c: f"must be {c['expected']}"),
-    "timezone_aware": ("time_zone", lambda _: "must name its time zone, as in 2026-01-31T10:00:00+01:00"),
-    "timezone_naive": ("time_zone", lambda _: "must not name a time zone"),
+    "timezone_aware": ("time_zone", lambda _: "must have a time zone, for example 2026-01-31T10:00:00+01:00"),
+    "timezone_naive": ("time_zone", lambda _: "must not have a time zone"),
     "date_past": ("out_of_range", lambda _: "must be in the past"),
     "date_future": ("out_of_range", lambda _: "must be in the future"),
     "datetime_past": ("out_of_range", lambda _: "must be in the past"),
@@ -133,7 +133,7 @@ def of_pydantic(error: Mapping[str, Any], *, secret: bool) -> tuple[str, str]:
         else "invalid"
     )
     if secret:
-        return code, "was refused by the importer's check"
+        return code, "rejected by the importer's validator"
     if kind in ("value_error", "assertion_error") and "error" in context:
-        return code, str(context["error"]) or "was refused by the importer's check"
+        return code, str(context["error"]) or "rejected by the importer's validator"
     return code, str(error["msg"])

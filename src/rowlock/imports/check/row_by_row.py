@@ -87,7 +87,7 @@ class Judge:
             field = self._by_name.get(str(where[0])) if where else None
             code, reason = of_pydantic(error, secret=field is not None and field.secret)
             if code == "bad_format" and field is not None and field.what:
-                reason = f"is not {field.what}"
+                reason = f"not {field.what}"
             inside = ".".join(str(part) for part in where[1:]) if field else ""
             told = f"{reason} (at {inside})" if inside else reason
             yield field.name if field else None, Problem(field, code, told)
@@ -105,4 +105,4 @@ class Judge:
 
 def _failed(field: Field | None, broken: Exception) -> Problem:
     detail = type(broken).__name__ if field is None or field.secret else str(broken)
-    return Problem(field, "check_failed", f"the importer's own check failed: {detail}")
+    return Problem(field, "check_failed", f"the importer's validator failed: {detail}")

@@ -32,7 +32,7 @@ def stored(kind: Kind, value: Any, places: int | None = None, zone: str | None =
             return _as_text(value)
         case Kind.INTEGER if type(value) is int or (isinstance(value, Decimal | float) and value == int(value)):
             if not -(2**63) <= int(value) < 2**63:
-                raise TypeError(f"{value} does not fit 64 bits")
+                raise TypeError(f"{value} does not fit into 64 bits")
             return int(value)
         case Kind.DECIMAL if isinstance(value, Decimal | int) and Decimal(value).is_finite():
             return plain_decimal(Decimal(value), places)
@@ -50,7 +50,7 @@ def stored(kind: Kind, value: Any, places: int | None = None, zone: str | None =
             return str(value)
         case Kind.JSON:
             return orjson.dumps(to_jsonable_python(value), option=orjson.OPT_SORT_KEYS).decode()
-    raise TypeError(f"a value of type {type(value).__name__} is no {kind.value}")
+    raise TypeError(f"a value of type {type(value).__name__} is not {kind.value}")
 
 
 def plain_decimal(value: Decimal, places: int | None) -> str:

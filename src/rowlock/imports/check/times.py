@@ -64,11 +64,11 @@ def read_date(text: str, formats: Formats, *, serial: bool) -> dt.date:
     if serial and _SERIAL.fullmatch(text):
         days, rest = _serial(text)
         if rest:
-            raise BadCell("has_a_time", "must be a date without a time: this number has a fraction")
+            raise BadCell("has_a_time", "must be a date without a time: the number has a fraction")
         return days
     found = _match(text, formats)
     if found is None:
-        raise _no_date(text, formats, "not_a_date", "a date")
+        raise _no_date(text, "not_a_date", "a date")
     day = _day(found)
     if any(int(found[part] or 0) for part in "HMSf"):
         raise BadCell("has_a_time", f"must be a date without a time: write {day.isoformat()}")
@@ -84,7 +84,7 @@ def read_datetime(text: str, formats: Formats, *, serial: bool) -> dt.datetime:
         return dt.datetime.combine(days, dt.time()) + dt.timedelta(microseconds=rest)
     found = _match(text, formats)
     if found is None:
-        raise _no_date(text, formats, "not_a_datetime", "a date with a time")
+        raise _no_date(text, "not_a_datetime", "a date with a time")
     value = dt.datetime.combine(_day(found), _time(found))
     zone = found["z"]
     if not zone:
@@ -96,14 +96,14 @@ def read_datetime(text: str, formats: Formats, *, serial: bool) -> dt.datetime:
     try:
         return (value - offset).replace(tzinfo=dt.UTC)
     except OverflowError:
-        raise BadCell("out_of_range", "is outside of the years 1 to 9999") from None
+        raise BadCell("out_of_range", "must be in the years 1 to 9999") from None
 
 
 def read_time(text: str) -> dt.time:
     """Return the time of day of a cell, which has at least hours and minutes; raises BadCell."""
     found = _CLOCK.fullmatch(text)
     if found is None:
-        raise BadCell("not_a_time", "is not a time: write it as 14:30 or 14:30:00")
+        raise BadCell("not_a_time", "not a valid time: write 14:30 or 14:30:00")
     return _time(found)
 
 
@@ -121,7 +121,7 @@ def _day(found: re.Match[str]) -> dt.date:
     try:
         return dt.date(year, month, day)
     except ValueError:
-        raise BadCell("not_a_date", "is not a date: there is no such day; write it as 2026-01-31") from None
+        raise BadCell("not_a_date", "not a valid date: this day does not exist; write 2026-01-31") from None
 
 
 def _time(found: re.Match[str]) -> dt.time:
@@ -129,7 +129,7 @@ def _time(found: re.Match[str]) -> dt.time:
         return dt.time()
     digits = found["f"] or "0"
     if digits[6:].strip("0"):
-        raise BadCell("rounded", "has more than 6 digits behind the seconds: write 6 at most")
+        raise BadCell("rounded", "more than 6 decimal places of seconds: write at most 6")
     fraction = int(digits[:6].ljust(6, "0"))
     return dt.time(int(found["H"]), int(found["M"]), int(found["S"] or 0), fraction)
 
@@ -140,14 +140,13 @@ def _serial(text: str) -> tuple[dt.date, int]:
     days = int(number)
     # Spreadsheets count a 29 February 1900 that did not exist: lower numbers are off by one, and 60 is no day.
     if not 1 <= number < SERIAL_MAX + 1 or days == 60:
-        raise BadCell("not_a_date", "is not a date: no day has this number in a spreadsheet")
+        raise BadCell("not_a_date", "not a valid date: this spreadsheet day number does not exist")
     rest = min(int(((number - days) * DAY).to_integral_value()), DAY - 1)
     return SERIAL_EPOCH + dt.timedelta(days + (1 if days < 60 else 0)), rest
 
 
-def _no_date(text: str, formats: Formats, code: str, what: str) -> BadCell:
-    if re.fullmatch(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}", text) and "day_first" not in formats.dates:
-        return BadCell(code, f"is not {what} as this import writes them: write it as 2026-01-31")
+def _no_date(text: str, code: str, what: str) -> BadCell:
+    example = "2026-01-31" + (" or 2026-01-31T14:30:00" if "time" in code else "")
     if re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]+)?", text):
-        return BadCell(code, f"is not {what} but a number: write it as 2026-01-31")
-    return BadCell(code, f"is not {what}: write 2026-01-31" + (" or 2026-01-31T14:30:00" if "time" in code else ""))
+        return BadCell(code, f"not {what} but a number: write {example}")
+    return BadCell(code, f"not a valid {what.removeprefix('a ')}: write {example}")

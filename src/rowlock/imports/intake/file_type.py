@@ -103,18 +103,18 @@ def check_head(kind: FileKind, name: str, head: bytes) -> None:
             raise _mismatch(name, found, "open it and save it as .xlsx")
         if not head.startswith(_ZIP):
             raise _mismatch(
-                name, "a text file" if _is_text(head) else "no workbook", "if it is a CSV file, name it .csv"
+                name, "a text file" if _is_text(head) else "not a workbook", "if it is a CSV file, name it .csv"
             )
         return
     if kind is FileKind.CSV_GZ and head.startswith(_GZIP):
         head = _unpacked(name, head)
         found = _what(head)
     elif kind is FileKind.CSV_GZ:
-        raise _mismatch(name, found or ("a text file" if _is_text(head) else "no gzip file"), "leave out the .gz")
+        raise _mismatch(name, found or ("a text file" if _is_text(head) else "not a gzip file"), "leave out the .gz")
     if head.startswith(_ZIP):
         raise _mismatch(name, found or "an Excel workbook", "name it .xlsx" if found is None else "save it as .csv")
     if head.startswith(_GZIP):
-        raise _mismatch(name, "a gzip file", "name it .csv.gz, if that is what it is")
+        raise _mismatch(name, "a gzip file", "if it is a packed CSV file, name it .csv.gz")
     if found is not None:
         raise _mismatch(name, found, "save it as .csv")
     if head and not _is_text(head):

@@ -12,7 +12,7 @@ def find(folder: str, name: str) -> Path:
     """Return the path of a file in the import folder; raises FileRefused if it is missing or outside the folder."""
     if not _plain(name):
         raise FileRefused(
-            f"{name[:80]!r} is not the name of a file in the import folder; give it without folders",
+            f"{name[:80]!r} is not the name of a file in the import folder: give the name without a path",
             code="file_name_bad",
         )
     try:

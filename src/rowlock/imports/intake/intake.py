@@ -109,7 +109,7 @@ class Intake:
             received = upload.Received(path, record.file_name, kind, record.sha256, record.size_bytes)
             return await self.add(received, about)
         except FileNotFoundError:
-            raise ImportNotResumable(f"the file of import {record.id} is not kept any more; upload it again") from None
+            raise ImportNotResumable(f"the file of import {record.id} was deleted; upload it again") from None
         finally:
             path.unlink(missing_ok=True)
 
@@ -148,7 +148,7 @@ class Intake:
             await self.blobs.delete(upload_folder(import_id))
             raise DuplicateImport(
                 f"{received.name} was imported before, as {added.record.id} on {added.record.created_at:%Y-%m-%d}; "
-                "force it to import it again",
+                "use --force to import it again",
                 existing_import_id=added.record.id,
             )
         return added

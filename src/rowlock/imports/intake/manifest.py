@@ -81,14 +81,14 @@ def _entries(file: str, text: str) -> dict[str, Entry]:
     for name, given in pairs:
         line = _line(text, name, 1 if _plain(name) not in entries else 2)
         if _plain(name) in entries:
-            raise _wrong(file, line, "it is there twice", name)
+            raise _wrong(file, line, "it occurs twice", name)
         entries[_plain(name)] = _entry(file, line, name, given)
     return entries
 
 
 def _entry(file: str, line: int, name: str, given: Any) -> Entry:
     if not isinstance(given, _Pairs):
-        raise _wrong(file, line, 'it must be an object with "type", and "sheetName" where it matters', name)
+        raise _wrong(file, line, 'it must be an object with "type" and, for a workbook, optionally "sheetName"', name)
     fields = dict(given)
     strange = [field for field in fields if field not in _FIELDS]
     if strange:

@@ -88,7 +88,7 @@ async def _load(work: ChunkWork, job: Job) -> dict[str, Any]:
         await trim(context, record, end.errors)
         context.log.info("import.chunk", id=record.id, chunk=index, **told)
         return {}
-    return {"skipped": "the import is over, or another attempt has done this chunk"}
+    return {"skipped": "the import is over, or another attempt has loaded this chunk"}
 
 
 async def _commit(work: ChunkWork, job: Job, frame: pl.DataFrame) -> tuple[ChunkEnd, dict[str, int]]:
@@ -132,7 +132,7 @@ async def _load_parts(whole: ChunkWork, job: Job) -> dict[str, Any]:
         try:
             end, told = await until_it_commits(partial(_commit_part, work, job, frame, number, last))
         except (ImportOver, ImportIsOver):
-            return {"skipped": "the import is over, or another attempt has done this part of the chunk"}
+            return {"skipped": "the import is over, or another attempt has loaded this part of the chunk"}
         except TransactionTooLarge as error:
             rows_max = cells.height // 2
             if rows_max == 0:
@@ -190,7 +190,7 @@ def too_many(declared: ImportType, before: int, ledger: Ledger, where: str) -> t
     if (listed := len(found["rows"])) < found["failed"]:
         message += f"; of {found['failed']:,} rows with errors in {where}, {listed:,} are listed"
     if bare := found["withoutCells"]:
-        message += f"; {bare:,} of the rows are listed without their cells, which are too large to be kept here"
+        message += f"; {bare:,} of the rows are listed without their cells, which are too large"
     return message, {
         "code": "too_many_errors",
         "message": message,

@@ -52,4 +52,4 @@ def check_conflict(error: Exception, releases: int) -> None:
     Without that limit, a hook that blocks its own import through another connection would never end.
     """
     if is_conflict(error) and releases < RELEASES_MAX:
-        raise Snooze(RELEASE_SECONDS, f"others were in the way of its transaction: {error}") from error
+        raise Snooze(RELEASE_SECONDS, f"its transaction conflicted with others: {error}") from error

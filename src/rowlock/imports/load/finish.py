@@ -78,7 +78,7 @@ async def finish_import(context: ImportContext, job: Job, record: ImportRecord) 
             await until_it_commits(partial(finish.fail, failed))
         await trim(context, record, finish.errors)
     except _Superseded:
-        return {"skipped": "another job finishes this import, or it is over"}
+        return {"skipped": "another job finishes this import, or it has ended"}
     if status is ImportStatus.SUCCEEDED:
         with suppress(RowlockError):  # the maintenance retries it
             await (sweep_chunks if loads(record.options).get("dryRun") else sweep)(context, record)
@@ -114,7 +114,7 @@ class _Finish:
                 removed = await until_it_commits(partial(self._remove, rows_max))
             except TransactionTooLarge as error:
                 if rows_max == 1:
-                    raise ImportFault(f"a row that is replaced cannot be removed: {error}") from error
+                    raise ImportFault(f"an old row cannot be removed: {error}") from error
                 rows_max //= 2
                 continue
             if removed < rows_max:
@@ -230,13 +230,13 @@ async def _merge(
 
 
 def _too_large(error: TransactionTooLarge) -> _Failed:
-    told = f"nothing was loaded: all rows are put in place in one transaction, and they do not fit it ({error})"
+    told = f"nothing was loaded: all rows are loaded in one transaction, which is too large ({error})"
     return _Failed(TOO_LARGE, told)
 
 
 def _none_good(errors: int, refused: Sequence[Refused] = ()) -> _Failed:
     """Return the error of a replace without a row to load, which leaves the existing rows in place."""
-    told = f"nothing was replaced: the file has no row that could be loaded; {errors:,} error{'s' * (errors != 1)}"
+    told = f"nothing was replaced: no row of the file can be loaded; {errors:,} error{'s' * (errors != 1)}"
     return _Failed("no_valid_rows", told, refused)
 
 

@@ -124,7 +124,7 @@ class Ledger:
         self._check_numbers(self._keys, frame, run, hook)
         if strange := {error.row for error in rejected}.difference(self._cells[ROW]):
             raise ImportFault(
-                f"importer {run.type!r}: {hook}() rejects row {min(strange)}, which it was not given: use the numbers "
+                f"importer {run.type!r}: {hook}() rejects row {min(strange)}, which it did not get: use the numbers "
                 f"in the column {ROW!r}"
             )
         for error in rejected:
@@ -137,8 +137,8 @@ class Ledger:
     def _check_count(self, expected: int, frame: pl.DataFrame, run: Run, hook: str) -> None:
         if frame.height != expected or not frame[ROW].is_unique().all():
             raise ImportFault(
-                f"importer {run.type!r}: {hook}() was given {expected} rows that count and returned {frame.height}; "
-                f"use run.reject(rows, reason) for those that are not to be loaded"
+                f"importer {run.type!r}: {hook}() got {expected} valid rows and returned {frame.height}; "
+                f"call run.reject(rows, reason) for rows that it does not want to load"
             )
 
     def _check_numbers(self, before: pl.DataFrame, frame: pl.DataFrame, run: Run, hook: str) -> None:
@@ -160,8 +160,8 @@ class Ledger:
             moved = moved and old.select(names).sort(names).equals(new.select(names).sort(names))
         if moved:
             raise ImportFault(
-                f"importer {run.type!r}: {hook}() changes the column {ROW!r}: each row must keep its number, by which "
-                f"errors name it"
+                f"importer {run.type!r}: {hook}() changes the column {ROW!r}: each row must keep its number, because "
+                f"errors refer to it"
             )
 
     def output(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -186,7 +186,7 @@ class Ledger:
         missing = {c.name for c in declared.columns} - set(frame.columns) - set(fixed)
         if missing:
             raise ImportFault(
-                f"importer {run.type!r}: no hook has made the column{'s' if len(missing) > 1 else ''} "
+                f"importer {run.type!r}: no hook returns the column{'s' if len(missing) > 1 else ''} "
                 f"{', '.join(sorted(missing))}"
             )
         key = [name for name in declared.key if name not in fixed]
@@ -208,7 +208,7 @@ class Ledger:
         made, errors = checked_output(given, self._declared.columns)
         if errors:
             raise ImportFault(
-                f"importer {run.type!r}: run.values[{errors[0].column!r}] {errors[0].reason}: prepare() must set a "
+                f"importer {run.type!r}: run.values[{errors[0].column!r}]: {errors[0].reason}; prepare() must set a "
                 f"value of the column's kind"
             )
         return [pl.lit(made[name][0], dtype=made.schema[name]).alias(name) for name in fixed]
@@ -255,7 +255,7 @@ class Ledger:
         assert self._cells is not None
         if strange := {refused.row for refused in loaded.refused}.difference(self._cells[ROW]):
             raise ImportFault(
-                f"importer {self._declared.name!r}: load() reports row {min(strange)}, which it was not given: each "
+                f"importer {self._declared.name!r}: load() reports row {min(strange)}, which it did not get: each "
                 f"row must keep its number in the column {ROW!r}"
             )
         refused_rows = sorted(loaded.refused, key=lambda refused: refused.row)
@@ -272,7 +272,7 @@ class Ledger:
             rows, loaded = invalid + self._duplicates, Loaded()
         counts = Counts(rows, loaded.inserted, loaded.updated, loaded.unchanged, self._duplicates, invalid)
         if not counts.balanced:
-            raise ImportFault(f"importer {self._declared.name!r}: of {rows} rows of a chunk, {counts} became of them")
+            raise ImportFault(f"importer {self._declared.name!r}: the outcomes of {rows} rows do not add up: {counts}")
         self.told = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
         sample = [Change(c.row, self._shown(c.before), self._shown(c.after) or {}) for c in loaded.sample]
         notes: dict[str, Any] = {"changed": loaded.changed, "sample": sample} if loaded.changed is not None else {}

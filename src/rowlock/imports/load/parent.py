@@ -117,14 +117,14 @@ async def _read(
         if time.monotonic() - noted >= _NOTE_SECONDS:
             noted = time.monotonic()
             if not await store.note_import(record.id, 1 + int(8 * done), f"{_READING}: {done:.0%}", job_id=job.id):
-                raise ImportFault("the import is not running any more")
+                raise ImportFault("the import is no longer running")
 
     from rowlock.imports.load.repartition import resplit
 
     try:
         path = await context.blobs.local(record.path)
     except FileNotFoundError:
-        raise FileRefused("the uploaded file is gone: upload it again", code="file_missing") from None
+        raise FileRefused("the uploaded file was deleted: upload it again", code="file_missing") from None
     chunk_bytes, rows_max = s.import_chunk_bytes, None
     if bounds is not None:
         chunk_bytes, rows_max = min(chunk_bytes, bounds.chunk_bytes), bounds.chunk_rows
@@ -219,7 +219,9 @@ async def _record(
         secret = any(field.secret for field in declared.fields)
         plan = Plan(planned, orjson.dumps(meta).decode(), found.refused(secret))
         if not await tx.store.plan_import(record.id, plan, job_id=job.id):
-            raise Permanent(f"import {record.id} was cancelled or planned by another attempt; nothing was kept")
+            raise Permanent(
+                f"import {record.id} was cancelled or planned by another attempt; this attempt changed nothing"
+            )
         if not planned:
             await tx.store.queue_finish(record.id, context.jobs.finish(declared, record.id, record.company_id))
         tx.result = {"chunks": count, "rows": found.rows}

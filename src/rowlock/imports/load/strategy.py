@@ -48,8 +48,8 @@ def check_bounds(declared: ImportType, found: Found, size_bytes: int, bounds: Tr
     if found.rows > rows_max:
         raise FileRefused(
             f"the file has {found.rows:,} rows, and importer {declared.name!r} loads all of them in one transaction, "
-            f"which on this database server takes about {rows_max:,} such rows: split the file, declare the importer "
-            "with policy='partial', or give the server a larger cache; nothing was loaded",
+            f"but this database server takes about {rows_max:,} such rows per transaction; nothing was loaded: split "
+            "the file, declare the importer with policy='partial', or give the server a larger cache",
             code=TOO_LARGE,
             more={"rows": found.rows, "rowsMax": rows_max},
         )

@@ -13,7 +13,7 @@ from rowlock.storage.imports import ChunkEnd, ChunkStatus, ImportRecord
 
 NEEDS_TRANSACTIONS = "needs_transactions"
 NOTICE = (
-    "Loaded without transactions: rows can be seen while they are loaded, and an import that fails or is cancelled may "
+    "Loaded without transactions: rows are visible while the import runs, and an import that fails or is cancelled may "
     "leave rows of unfinished chunks in the table, which its counts do not include."
 )
 
@@ -37,8 +37,8 @@ def refusing_writes(declared: ImportType) -> Iterator[None]:
         yield
     except NoTransactions as error:
         raise FileRefused(
-            f"importer {declared.name!r}: prepare() writes (run.execute), which is tried and undone first in a dry run "
-            f"and for parse(): {error}",
+            f"importer {declared.name!r}: prepare() writes (run.execute), and a dry run or parse() runs it once and "
+            f"rolls it back: {error}",
             code=NEEDS_TRANSACTIONS,
         ) from error
 

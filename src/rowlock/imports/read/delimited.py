@@ -63,7 +63,7 @@ class DelimitedFile:
             self.about["packed"] = "gzip"
         if encoding is WINDOWS:
             self.notices.append(
-                "the file is not in UTF-8 and was read as Windows-1252; where letters are wrong, save it as UTF-8"
+                "the file is not UTF-8 and was read as Windows-1252; if letters are wrong, save it as UTF-8"
             )
 
     def head(self, limit: int) -> list[HeadRow]:
@@ -116,7 +116,7 @@ class DelimitedFile:
             tail = data[end:]
         if table.short:
             many = "1 row has" if table.short == 1 else f"{table.short:,} rows have"
-            self.notices.append(f"{many} fewer cells than the header; the missing ones were taken as empty")
+            self.notices.append(f"{many} fewer cells than the header; the missing cells were read as empty")
 
     def _blocks(self) -> Blocks:
         pieces = as_utf8(self._packed.pieces(), self._encoding)
@@ -136,7 +136,7 @@ class DelimitedFile:
     def _refuse_wide(self, width: int) -> None:
         if width > self._limits.columns_max:
             raise FileRefused(
-                f"the file has {width:,} columns or more; at most {self._limits.columns_max:,} can be imported",
+                f"the file has {width:,} columns or more; an import takes at most {self._limits.columns_max:,}",
                 code="too_many_columns",
             )
 

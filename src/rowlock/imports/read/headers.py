@@ -64,7 +64,7 @@ def find_header(head: Sequence[HeadRow], fields: Sequence[Field]) -> Header:
     Raises FileRefused if there are no rows.
     """
     if not head:
-        raise FileRefused("the file is empty: there is no header", code="empty_file")
+        raise FileRefused("the file is empty: it has no header row", code="empty_file")
     best: Header | None = None
     for one in head:
         header = Header(one.row, one.cells, match_headers(one.cells, fields))
@@ -88,7 +88,7 @@ def refuse_header(header: Header, fields: Sequence[Field]) -> None:
         )
         twice = {name: [letter(index) for index in where] for name, where in match.twice}
         raise FileRefused(
-            f"row {header.row}, the header, has columns twice: {told}; rename or remove one",
+            f"row {header.row}, the header, has duplicate columns: {told}; rename or remove one",
             code="duplicate_column",
             more={"twice": twice, "found": found, "row": header.row},
         )
@@ -103,7 +103,7 @@ def refuse_header(header: Header, fields: Sequence[Field]) -> None:
         has = ", ".join(repr(text) for text in found) or "nothing"
         more = " and others" if len([text for text in cells if text]) > FOUND_MAX else ""
         raise FileRefused(
-            f"required columns are missing: {told}; row {header.row} was taken for the header and has {has}{more}",
+            f"required columns are missing: {told}; row {header.row} was read as the header and has {has}{more}",
             code="missing_columns",
             more={"missing": list(match.missing), "found": found, "nearest": nearest, "row": header.row},
         )

@@ -105,7 +105,7 @@ class Splitter:
             file.end()
             if keyed and file.size_bytes > self._largest:
                 raise FileRefused(
-                    f"too many rows have the same key: {file.rows:,} would have to be loaded together; split the file",
+                    f"{file.rows:,} rows have the same key, which is too many to load together: split the file",
                     code="file_too_large",
                 )
         large.forget()
@@ -120,7 +120,7 @@ class Splitter:
         """Return whether the frame is empty; raises FileRefused past `bytes_max`, as a small file may repeat texts."""
         self._bytes_left -= int(frame.estimated_size())
         if self._bytes_left < 0:
-            raise FileRefused("the file holds far more text than its size suggests; split it", code="file_too_large")
+            raise FileRefused("the file contains far more text than its size suggests: split it", code="file_too_large")
         return frame.is_empty()
 
     def _open(self) -> None:

@@ -73,7 +73,7 @@ def progress(line: bytes) -> float:
     try:
         return _Progress.model_validate_json(line).done
     except ValidationError as error:
-        raise Nonsense("its progress") from error
+        raise Nonsense("invalid progress") from error
 
 
 def judge(line: bytes, order: Order) -> Found:
@@ -84,11 +84,11 @@ def judge(line: bytes, order: Order) -> Found:
     try:
         said = _Answer.model_validate_json(line)
     except ValidationError as error:
-        raise Nonsense(f"its answer: {error.errors()[0]['type']}") from error
+        raise Nonsense(f"invalid answer: {error.errors()[0]['type']}") from error
     if b"\\u0000" in line and _has_nul(said.model_dump()):
-        raise Nonsense("a NUL, which no store keeps")
+        raise Nonsense("a NUL character")
     if [said.found, said.refused, said.failed].count(None) != 2:
-        raise Nonsense("no answer, or several")
+        raise Nonsense("no result, or several")
     if said.refused is not None:
         more = said.more if _is_small(said.more) else None
         raise FileRefused(_cut(said.refused), code=said.code, more=more)
@@ -112,7 +112,7 @@ def _check(found: _Found, order: Order) -> None:
     }
     for what, fits in checks.items():
         if not fits:
-            raise Nonsense(f"{what} that cannot be")
+            raise Nonsense(f"impossible {what}")
 
 
 def _chunks(told: list[_Chunk], order: Order) -> list[ChunkFile]:
@@ -121,14 +121,14 @@ def _chunks(told: list[_Chunk], order: Order) -> list[ChunkFile]:
     for chunk in told:
         path = Path(chunk.path)
         if path.parent != folder or path.name in ("", ".", "..") or chunk.path in seen:
-            raise Nonsense("a chunk elsewhere")
+            raise Nonsense("a chunk outside its folder")
         seen.add(chunk.path)
         try:
             kept = os.lstat(path)
         except OSError as error:
-            raise Nonsense("a chunk that is not there") from error
+            raise Nonsense("a chunk file that does not exist") from error
         if not stat.S_ISREG(kept.st_mode) or kept.st_nlink != 1:
-            raise Nonsense("a chunk that is no file of its own")
+            raise Nonsense("a chunk that is not a regular file")
     return [ChunkFile(chunk.path, chunk.rows) for chunk in told]
 
 

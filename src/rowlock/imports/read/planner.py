@@ -175,10 +175,20 @@ def main() -> None:
     except FileRefused as refused:
         _say({"refused": str(refused), "code": refused.code, "more": refused.more})
     except MemoryError:
-        _say({"refused": f"reading the file takes more than {order.memory_mb} MB", "code": "file_too_large"})
+        _say(
+            {
+                "refused": f"reading the file takes more than {order.memory_mb} MB of memory: split it",
+                "code": "file_too_large",
+            }
+        )
     except OSError as error:
         if error.errno == errno.EFBIG:
-            _say({"refused": "the file holds far more text than can be kept; split it", "code": "file_too_large"})
+            _say(
+                {
+                    "refused": "the file contains far more text than an import can store: split it",
+                    "code": "file_too_large",
+                }
+            )
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE):
             _say({"failed": os.strerror(error.errno)})
         else:

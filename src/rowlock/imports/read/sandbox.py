@@ -116,7 +116,7 @@ class _Reading:
         except TimeoutError:
             if not limit.expired():
                 raise  # from the progress callback
-            raise _too_slow(f"reading the file took longer than {self._seconds:g} seconds; split it") from None
+            raise _too_slow(f"reading the file took longer than {self._seconds:g} seconds: split it") from None
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -125,7 +125,7 @@ class _Reading:
         try:
             return await asyncio.to_thread(judge, self._child.answer, self._order)
         except Nonsense as nonsense:
-            raise self._unreadable(f"it made no sense: {nonsense}") from None
+            raise self._unreadable(f"its output is invalid: {nonsense}") from None
 
     async def _listen(self) -> None:
         """Wait until the child has answered or ended; reports its progress meanwhile."""
@@ -143,7 +143,7 @@ class _Reading:
                     try:
                         done = progress(child.progress or b"")
                     except Nonsense as nonsense:
-                        raise self._unreadable(f"it made no sense: {nonsense}") from None
+                        raise self._unreadable(f"its output is invalid: {nonsense}") from None
                     await self._progress(done)
         finally:
             over.cancel()
@@ -164,25 +164,27 @@ class _Reading:
             async with asyncio.timeout(_LAST_SECONDS):
                 await child.ended.wait()
         except TimeoutError:
-            return self._unreadable("it fell silent")
+            return self._unreadable("it stopped answering")
         if self._too_large:
             return FileRefused(
-                f"reading the file takes more than {self._order.memory_mb} MB of memory; split it, or raise "
+                f"reading the file takes more than {self._order.memory_mb} MB of memory: split it, or increase "
                 f"ROWLOCK_IMPORT_PLAN_MEMORY_MB",
                 code="file_too_large",
             )
         code, last = child.code or 0, child.last_words
         if code == -signal.SIGXCPU:
-            return _too_slow("reading the file takes too much of the processor's time; split it")
+            return _too_slow("reading the file takes too much CPU time: split it")
         if "MemoryError" in last or "memory allocation of" in child.errors:
-            return FileRefused("reading the file takes too much memory; split it", code="file_too_large")
+            return FileRefused("reading the file takes too much memory: split it", code="file_too_large")
         if child.stray:
-            return self._unreadable("it said more than there is to say")
+            return self._unreadable("it wrote more output than expected")
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if child.progress is None:
             return RuntimeError(f"the process that reads files does not start: {last or how}")
         if code == -signal.SIGKILL:  # not by us, so it says nothing about the file
-            return RuntimeError("the process that reads files was killed: by someone, or by the system for its memory")
+            return RuntimeError(
+                "the process that reads files was killed, possibly by the system because memory ran out"
+            )
         if code > 0 and (fault := _FAULT.match(last)):
             how = fault[0]
         return self._unreadable(how)
@@ -194,7 +196,7 @@ class _Reading:
         # The child's own message may contain paths and cells: only the operator sees it.
         logs.get().warning("import.reader_ended", how=how, last=self._child.last_words)
         return FileRefused(
-            f"the file cannot be read: its reader ended ({how}). Open it in a spreadsheet program and save it again",
+            f"the file cannot be read: the reader stopped ({how}). Open it in a spreadsheet program and save it again",
             code="unreadable_file",
         )
 

@@ -259,7 +259,7 @@ class Table:
         if code == "too_many_cells":
             many = f"more than {CELLS_MAX:,}" if count > CELLS_MAX else f"{count:,}"
             return f"line {line} has {many} cells where the header has {width:,}"
-        return f"the file ends in line {line}, after {count:,} of {width:,} cells: it may have been cut off"
+        return f"the file ends in line {line}, after {count:,} of {width:,} cells: the file may be incomplete"
 
     def _broken(self, record: Record, line: int) -> str:
         """Return a message with the line and, if the encoding allows it, the invalid byte."""

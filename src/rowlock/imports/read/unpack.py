@@ -25,7 +25,7 @@ _BINARY = (
     (b"\xff\xd8\xff", "a JPEG picture"),
     (b"\x89PNG\r\n", "a PNG picture"),
     (b"GIF8", "a GIF picture"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old or an encrypted Office file"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old or encrypted Office file"),
     (GZIP, "a gzip file inside a gzip file"),
     (b"BZh", "a bzip2 file"),
     (b"\xfd7zXZ\x00", "an xz file"),
@@ -111,7 +111,7 @@ class Packed:
         if not member.eof and (rest := member.flush()):  # zlib may hold back a last repetition
             yield rest
         if not member.eof:
-            raise FileRefused("the gzip file ends in the middle: it was cut off on its way", code="truncated_file")
+            raise FileRefused("the gzip file is incomplete: upload it again", code="truncated_file")
 
 
 def _padding_end(packed: bytes, at: int) -> int:
@@ -129,4 +129,4 @@ def refuse_binary(start: bytes) -> None:
         raise FileRefused("the file is a tar archive, not text", code="not_text")
     controls = len(start) - len(start.translate(None, _CONTROLS))
     if start.count(0) > 0.3 * len(start) or (len(start) >= 200 and controls > 0.05 * len(start)):
-        raise FileRefused("the file is not text: it is full of control characters", code="not_text")
+        raise FileRefused("the file is not text: it contains many control characters", code="not_text")

@@ -80,7 +80,7 @@ def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
     if isinstance(error, ConnectionFailure | ExecutionTimeout | AutoReconnect) or codes & _UNAVAILABLE_CODES:
         return StoreUnavailable(f"MongoDB at {url} is not available: {told}")
     if _FULL_CODE in codes or _FULL_WORDS in told:
-        return StoreUnavailable(f"the disk of MongoDB at {url} is full: {told}; free some of it and try again")
+        return StoreUnavailable(f"the disk of MongoDB at {url} is full: {told}; free some space and try again")
     if isinstance(error, ConfigurationError):
         return StoreUnavailable(f"MongoDB at {url} cannot be reached as DATABASE_URL says: {told}")
     # A batch only if every error is of this kind: other errors may be temporary.
@@ -92,14 +92,16 @@ def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
             f"MongoDB at {url} refused a command: {right}; give this user readWrite on the database"
         )
     if codes and codes <= _STATEMENT_CODES:
-        return StatementRefused(f"MongoDB at {url} refused a command: {told}; correct it, or create what is missing")
+        return StatementRefused(
+            f"MongoDB at {url} refused a command: {told}; correct the statement, or create what is missing"
+        )
     return StoreError(f"MongoDB at {url}: {told}")
 
 
 def said(error: Exception) -> str:
     """Return the error's message without its documents and without the topology that follows the reason."""
     if isinstance(error, PyMongoError) and is_duplicate(error):
-        return "this id or key is there already"
+        return "this id or key already exists"
     first = next(iter(_write_errors(error)), {})
     text = str(first.get("errmsg") or error).partition(", full error:")[0].partition(", Timeout:")[0]
     return text[:500] or type(error).__name__

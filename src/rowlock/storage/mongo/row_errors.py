@@ -60,11 +60,9 @@ def _broken(shape: TableSchema, write: Write, names: Sequence[str]) -> Refused:
     for name in names:
         if write.after.get(name) is None:
             return not_null(write.row, column(name))
-    said = [str(shape.rules[name].get("description") or f"of {column(name)}") for name in names]
-    rules = ", ".join(said) or str(
-        (shape.validator or {}).get("$jsonSchema", {}).get("description", "of the validator")
-    )
-    return Refused(write.row, "check", f"the row breaks a rule of the table (rule {rules})")
+    said = [str(shape.rules[name].get("description") or f"for {column(name)}") for name in names]
+    rules = ", ".join(said) or str((shape.validator or {}).get("$jsonSchema", {}).get("description", "the validator"))
+    return Refused(write.row, "check", f"the row breaks a rule of the table ({rules})")
 
 
 async def _reasons(scope: Scope, shape: TableSchema, bad: Sequence[Document]) -> dict[str, set[Any]]:

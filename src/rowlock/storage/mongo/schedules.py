@@ -30,7 +30,7 @@ INDEXES: tuple[Index, ...] = (
     Index(RUNS, "ended", (("endedAt", 1),), where={"endedAt": {"$exists": True}}),
 )
 
-_REMOVED = "its job was removed before its end was noted"
+_REMOVED = "its job was deleted before its end was recorded"
 _FINAL = [status.value for status in Status if status.final]
 _WITH_JOB: Document = {
     "$lookup": {

@@ -74,22 +74,22 @@ def refused(error: asyncpg.PostgresError | Said, row: int, column: str | None = 
 
 def refers_to_nothing(row: int) -> Refused:
     """Refuses a row with a missing reference, without having tried it."""
-    return Refused(row, FOREIGN_KEY, "what the row refers to does not exist")
+    return Refused(row, FOREIGN_KEY, "the row refers to a record that does not exist")
 
 
 def _reason(error: asyncpg.PostgresError | Said, code: str, column: str | None) -> str:
     at = column or _named(error, "column_name")
     rule = _named(error, "constraint_name")
-    by = f" (rule {rule})" if rule else ""
+    by = f" ({rule})" if rule else ""
     match code:
         case "not_null":
             return f"{at or 'a required column'} must have a value{by}"
         case "foreign_key":
-            return f"what the row refers to does not exist{by}"
+            return f"the row refers to a record that does not exist{by}"
         case "unique":
-            return f"another row has the same values where they must differ{by}"
+            return f"another row has the same value in a unique column{by}"
         case "policy":
-            return "a policy of the table does not let this row in (row-level security)"
+            return "the table's row-level security does not allow this row"
         case "check":
             return f"the row breaks a rule of the table{by}"
         case "too_long":
@@ -97,8 +97,8 @@ def _reason(error: asyncpg.PostgresError | Said, code: str, column: str | None) 
         case "out_of_range":
             return f"the value of {at} is out of range" if at else "a value is out of the range of its column"
     if at and (error.sqlstate or "").startswith("22"):
-        return f"the value of {at} is not one that the column takes"
-    return f"the database refused the row: {_named(error, 'message') or error}"
+        return f"the value of {at} is not valid for the column"
+    return f"the database rejected the row: {_named(error, 'message') or error}"
 
 
 def _named(error: asyncpg.PostgresError | Said, field: str) -> str | None:

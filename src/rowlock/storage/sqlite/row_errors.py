@@ -37,11 +37,11 @@ def _reason(error: apsw.Error, code: str, about: str, columns: list[str]) -> str
         case "not_null":
             return f"{columns[0]} must have a value"
         case "foreign_key":
-            return "what the row refers to does not exist"
+            return "the row refers to a record that does not exist"
         case "unique":
             return f"another row has the same {', '.join(columns)}"
         case "check":
-            return f"the row breaks a rule of the table (rule {about})"
+            return f"the row breaks a rule of the table ({about})"
         case "out_of_range":
-            return "a value is not of the kind that its column takes"
-    return f"the database refused the row: {error}"
+            return "a value has the wrong type for its column"
+    return f"the database rejected the row: {error}"

@@ -131,7 +131,9 @@ class RowBatch:
                 beyond = (cells.texts.str.strip_chars() != "").arg_true()
                 for place in beyond:
                     row = self._numbers[places[place]]
-                    reason = f"The cell {letters(at)}{row} is filled, but the header ends before column {letters(at)}."
+                    reason = (
+                        f"The cell {letters(at)}{row} has a value, but the header ends before column {letters(at)}."
+                    )
                     self._faults.setdefault(places[place], ("too_many_cells", reason))
                 continue
             column = columns.setdefault(at, _Column())
@@ -180,7 +182,9 @@ def split(frame: pl.DataFrame, bad: list[BadRecord], width: int, bytes_max: int)
         return [Batch(frame, bad)]
     frame = frame.with_columns(bytes=texts)
     for place in (frame["bytes"] > ROW_CHARS_MAX).arg_true():
-        bad.append(_bad(frame, place, "row_too_long", f"The row holds more than {ROW_CHARS_MAX:,} characters.", width))
+        bad.append(
+            _bad(frame, place, "row_too_long", f"The row contains more than {ROW_CHARS_MAX:,} characters.", width)
+        )
     frame = frame.filter(pl.col("bytes") <= ROW_CHARS_MAX).with_columns(part=pl.col("bytes").cum_sum() // bytes_max)
     frames = frame.partition_by("part", maintain_order=True) or [frame]
     batches = [Batch(some.drop("bytes", "part")) for some in frames]

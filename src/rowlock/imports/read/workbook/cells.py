@@ -78,7 +78,7 @@ class CellReader:
         if missing.any():
             at = missing.arg_true().to_list()
             cells.faults = [
-                (i, "damaged_cell", f"refers to the shared text {written[i][:20]!r}, which is not there") for i in at
+                (i, "damaged_cell", f"refers to the shared text {written[i][:20]!r}, which does not exist") for i in at
             ]
             places = places.scatter(at, None)
         cells.texts = self._shared.texts.gather(places).fill_null("")
@@ -130,7 +130,7 @@ def _one_by_one(written: list[str], places: list[int], texts: pl.Series, kinds: 
     for at in places:
         text = number_text(written[at], kept=kept)
         if text is None:
-            faults.append((at, "damaged_cell", f"should hold a number but holds {written[at][:20]!r}"))
+            faults.append((at, "damaged_cell", f"must contain a number but contains {written[at][:20]!r}"))
         some.append(text or "")
         some_kinds.append(CellKind.NUMBER if text else CellKind.TEXT)
     if kinds is None:
@@ -147,7 +147,7 @@ def _one_by_one(written: list[str], places: list[int], texts: pl.Series, kinds: 
 def _bools(written: list[str]) -> Cells:
     texts = [_BOOLS.get(text.strip().lower()) for text in written]
     faults = [
-        (at, "damaged_cell", f"should be true or false but is {written[at][:20]!r}")
+        (at, "damaged_cell", f"must contain true or false but contains {written[at][:20]!r}")
         for at, text in enumerate(texts)
         if text is None
     ]
@@ -168,7 +168,7 @@ def _iso(written: list[str], show: Show) -> Cells:
             text, kind = iso_text(value.strip(), show)
         except ValueError:
             text, kind = "", CellKind.TEXT
-            faults.append((at, "damaged_cell", f"should hold a date but holds {value[:20]!r}"))
+            faults.append((at, "damaged_cell", f"must contain a date but contains {value[:20]!r}"))
         texts.append(text)
         kinds.append(kind)
     return Cells(_series(texts), pl.Series(kinds, dtype=pl.UInt8), faults)

@@ -23,7 +23,7 @@ def too_large(what: str) -> FileRefused:
 def unsafe_xml(part: str) -> FileRefused:
     """The XML has a DOCTYPE: no spreadsheet program writes one, but attacks on parsers do."""
     return FileRefused(
-        f"The workbook's part {part} has a document type declaration, which is never read. {SAVE_AGAIN}",
+        f"The workbook's part {part} has a document type declaration, which is not allowed. {SAVE_AGAIN}",
         code="unsafe_xml",
     )
 

@@ -30,7 +30,7 @@ def _guess(start: bytes) -> str:
     if start.startswith(b"%PDF"):
         return f"a PDF document. {again}"
     if start.startswith(b"\x1f\x8b"):
-        return "a gzip archive. Unpack it and upload what is in it."
+        return "a gzip archive. Unpack it and upload the file inside."
     if lower.startswith((b"<!doctype html", b"<html", b"<table", b"<meta", b"<head", b"<style", b"<div")):
         return f"a web page (HTML). {again}"
     if b"excel.sheet" in lower or b"schemas-microsoft-com:office:spreadsheet" in lower:
@@ -39,7 +39,7 @@ def _guess(start: bytes) -> str:
         return f"an XML file. {again}"
     if b"\x00" in start and not start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return f"a file of another kind. {again}"
-    return "a text file. If it holds values with separators, give it the ending .csv and upload it again."
+    return "a text file. If it is a CSV file, name it .csv and upload it again."
 
 
 def _compound(path: Path) -> FileRefused:

@@ -41,7 +41,7 @@ class GuardedParser:
             self._refuse_long_tags(len(data))
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code) or "malformed"
-            raise damaged(f"its part {self.part[:80]} is not good XML ({reason}, line {error.lineno})") from error
+            raise damaged(f"its part {self.part[:80]} is not valid XML ({reason}, line {error.lineno})") from error
         except (ValueError, UnicodeError, LookupError) as error:
             raise damaged(f"its part {self.part[:80]} is in an encoding that cannot be read") from error
 

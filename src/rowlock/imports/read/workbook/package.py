@@ -31,7 +31,7 @@ class Package:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, struct.error, OverflowError) as error:
-            raise damaged("its archive is cut off or broken") from error
+            raise damaged("its archive is incomplete or damaged") from error
         try:
             self._members = self._checked(self._zip.infolist(), path.stat().st_size)
             self._refuse_other_packages()
@@ -89,7 +89,7 @@ class Package:
                 raise unsafe_archive("its parts overlap")
             end = info.header_offset + 30 + info.compress_size
             if end > file_bytes:
-                raise damaged("its archive is cut off")
+                raise damaged("its archive is incomplete")
         members: dict[str, zipfile.ZipInfo] = {}
         for info in infos:
             if members.setdefault(_plain(info.filename), info) is not info:
@@ -130,7 +130,7 @@ def _refuse_long_directory(path: Path) -> None:
         tail = file.read()
     end = tail.rfind(b"PK\x05\x06")
     if end < 0 or len(tail) - end < 22:
-        raise damaged("its archive is cut off: the directory at the end is missing")
+        raise damaged("its archive is incomplete: the directory at the end is missing")
     directory_bytes = struct.unpack_from("<L", tail, end + 12)[0]
     large = tail.rfind(b"PK\x06\x06", 0, end)
     if directory_bytes == 0xFFFFFFFF and 0 <= large <= len(tail) - 48:

@@ -105,7 +105,7 @@ def choose_sheet(book: Workbook, wanted: str | None) -> Sheet:
     names = [sheet.name for sheet in book.sheets]
     shown = ", ".join(f'"{name[:40]}"' for name in names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
     raise FileRefused(
-        f'The workbook has no sheet "{wanted[:80]}". It has: {shown}. Rename the sheet, or name another one.',
+        f'The workbook has no sheet "{wanted[:80]}". It has: {shown}. Rename the sheet, or choose another one.',
         code="sheet_not_found",
         more={"sheets": [name[:80] for name in names[:NAMES_SHOWN]]},
     )

@@ -67,7 +67,7 @@ class RowNumbers:
     def take(self, number: int) -> None:
         """Note that the row was read; raises FileRefused if it was read before."""
         if self._taken[number]:
-            raise damaged(f"its row {number} is there twice")
+            raise damaged(f"its row {number} occurs twice")
         self._taken[number] = 1
         self.last = number
 
@@ -153,7 +153,7 @@ class SheetParser:
         column = self._column(row)
         self.column = column
         if column in self._columns:
-            row.fault = ("damaged_cell", f"Column {letters(column)} is there twice in this row.")
+            row.fault = ("damaged_cell", f"Column {letters(column)} occurs twice in this row.")
             return
         if row.fault is not None and len(self._columns) >= COLUMNS_MAX:
             return
@@ -162,7 +162,7 @@ class SheetParser:
         if cell is None:
             return
         if self._row_chars > ROW_CHARS_MAX:
-            row.fault = ("row_too_long", f"The row holds more than {ROW_CHARS_MAX:,} characters.")
+            row.fault = ("row_too_long", f"The row contains more than {ROW_CHARS_MAX:,} characters.")
             return
         row.cells.append(cell)
 
@@ -174,7 +174,7 @@ class SheetParser:
             found = _REFERENCE.fullmatch(written)
             column = -1 if found is None or int(found[2]) != row.number else column_of(found[1])
             if column < 0:
-                row.fault = ("damaged_cell", f"A cell of this row has the reference {written[:20]!r}.")
+                row.fault = ("damaged_cell", f"A cell of this row has the invalid reference {written[:20]!r}.")
                 return self.column + 1
         if column >= COLUMNS_MAX:
             row.fault = ("damaged_cell", f"The row has a cell beyond column {letters(COLUMNS_MAX - 1)}.")

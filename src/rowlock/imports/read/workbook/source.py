@@ -27,7 +27,7 @@ def open_workbook(path: Path, *, sheet: str | None, limits: ReadLimits) -> Workb
         return WorkbookSource(package, sheet, limits)
     except MemoryError:
         package.close()
-        raise too_large("it needs more memory than one file may") from None
+        raise too_large("reading it takes too much memory") from None
     except BaseException:
         package.close()
         raise
@@ -51,7 +51,7 @@ class WorkbookSource:
         if wanted is None and len(book.sheets) > 1:
             self.notices.append(f'The workbook has {len(book.sheets)} sheets; "{sheet.name[:80]}" was read.')
         if book.since_1904:
-            self.notices.append("The workbook counts its dates from 1904; they were read so.")
+            self.notices.append("The workbook counts its dates from 1904; they were converted.")
 
     def head(self, limit: int) -> list[HeadRow]:
         """Return the first rows without blank ones; raises FileRefused for a row with too many filled cells."""
@@ -74,7 +74,7 @@ class WorkbookSource:
                     some.done = done
                     yield some
         if batch.hidden:
-            self.notices.append(f"{batch.hidden:,} hidden rows were read like the others.")
+            self.notices.append(f"{batch.hidden:,} hidden rows were read, too.")
 
     def close(self) -> None:
         """Close the file."""
@@ -84,7 +84,7 @@ class WorkbookSource:
         try:
             yield from SheetReader(self._package, self._part, self._limits, batch, after=after)
         except MemoryError:
-            raise too_large("it needs more memory than one file may") from None
+            raise too_large("reading it takes too much memory") from None
 
     def _head_rows(self, batch: RowBatch) -> list[HeadRow]:
         most = self._limits.columns_max

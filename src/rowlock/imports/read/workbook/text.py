@@ -61,7 +61,7 @@ class Decoder:
         try:
             return self._decoder.decode(block, final=final)
         except UnicodeDecodeError as error:
-            raise damaged(f"its part {self._part[:80]} has bytes that are no text") from error
+            raise damaged(f"its part {self._part[:80]} has bytes that are not text") from error
 
 
 def _is_utf8(start: bytes) -> bool:

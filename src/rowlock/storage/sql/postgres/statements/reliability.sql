@@ -55,7 +55,7 @@ FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS now) c
 -- name: close_runs
 WITH ended AS (
     SELECT r.name, r.tick, f.status, f.started_at, coalesce(f.finished_at, $2::timestamptz, clock_timestamp()) AS finished_at,
-           CASE WHEN f.status IS NULL THEN 'its job was removed before its end was noted' ELSE f.error END AS error
+           CASE WHEN f.status IS NULL THEN 'its job was deleted before its end was recorded' ELSE f.error END AS error
     FROM rowlock.schedule_runs r
     LEFT JOIN LATERAL (SELECT * FROM rowlock.finished x WHERE x.job_id = r.job_id OFFSET 0) f ON true
     WHERE r.ended_at IS NULL

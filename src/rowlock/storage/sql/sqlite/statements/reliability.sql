@@ -58,7 +58,7 @@ VALUES (:name, :at, :job_id, :now, iif(:job_id IS NULL, 'missed', 'waiting'), ii
 
 -- name: ended_runs
 SELECT r.name, r.tick, r.job_id, coalesce(f.outcome, 0), r.enqueued_at, f.started_at, coalesce(f.finished_at, :now),
-    iif(j.seq IS NULL, 'its job was removed before its end was noted', f.error)
+    iif(j.seq IS NULL, 'its job was deleted before its end was recorded', f.error)
 FROM schedule_runs r INDEXED BY schedule_runs_open
 LEFT JOIN jobs j ON j.id = r.job_id
 LEFT JOIN finished f ON f.seq = j.seq
