@@ -14,6 +14,7 @@ from typing import Any
 from faults.mutation import VARIABLE
 from rowlock import control_channel
 from rowlock.clock import Clock
+from rowlock.control import schedules
 from rowlock.errors import SchemaTooNew, StoreError, StoreUnavailable, ValueRefused
 from rowlock.jobs.worker.maintenance import Maintenance
 from rowlock.jobs.worker.prefetch import Prefetch
@@ -210,8 +211,12 @@ def rescue_is_free() -> None:
 
 def free_ticks() -> None:
     """A schedule advances even if another scheduler has already advanced it."""
-    named: Any = statements("postgres")
-    named["advance_schedule"] = named["advance_schedule"].replace("AND next_at = $2", "AND $2::timestamptz IS NOT NULL")
+    moved = schedules.moved
+
+    def changed(schedule: Any, expected: datetime, *more: Any) -> Any:
+        return moved(schedule, schedule.next_at if schedule is not None else expected, *more)
+
+    schedules.moved = changed
 
 
 def ledger_apart() -> None:
