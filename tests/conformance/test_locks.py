@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rowlock.clock import FakeClock
+from rowlock.control import locks
 from rowlock.storage.contract import Store
 from rowlock.storage.reliability import LockAnswer, LockDecision, LockKey, LockRecord
 
@@ -19,11 +20,13 @@ State = Callable[[Store, FakeClock], Awaitable[None]]
 
 
 async def ask(store: Store, holder: str = "ann", data: str = "data", key: LockKey = KEY) -> LockAnswer:
-    return await store.take_lock(key, data, holder, STALE_SECONDS)
+    return await locks.take(store, key, data, holder, STALE_SECONDS)
 
 
 async def held(store: Store, key: LockKey = KEY) -> LockRecord | None:
-    found = [one for one in await store.locks(key.job_key, key.company_id, 100) if one.scope_key == key.scope_key]
+    found = [
+        one for one in await locks.listed(store, key.job_key, key.company_id, 100) if one.scope_key == key.scope_key
+    ]
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -43,12 +46,12 @@ async def running_stale(store: Store, clock: FakeClock) -> None:
 
 
 async def completed(store: Store, clock: FakeClock) -> None:
-    assert await store.end_lock(KEY, (await ask(store)).token, True)
+    assert await locks.end(store, KEY, (await ask(store)).token, completed=True)
     clock.advance(days=1)
 
 
 async def failed(store: Store, clock: FakeClock) -> None:
-    assert await store.end_lock(KEY, (await ask(store)).token, False)
+    assert await locks.end(store, KEY, (await ask(store)).token, completed=False)
     clock.advance(1)
 
 
@@ -133,7 +136,7 @@ async def test_a_lock_that_was_taken_over_is_as_fresh_as_its_new_holder(store: S
 async def test_a_renewed_lock_is_as_fresh_as_its_renewal(store: Store, clock: FakeClock) -> None:
     taken = await ask(store)
     clock.advance(STALE_SECONDS - 1)
-    assert await store.renew_lock(KEY, taken.token)
+    assert await locks.renew(store, KEY, taken.token)
     clock.advance(STALE_SECONDS - 1)
     assert (await ask(store, "ben")).decision is LockDecision.ALREADY_RUNNING
     clock.advance(2)
@@ -144,9 +147,9 @@ async def test_a_lock_that_was_taken_over_or_has_ended_is_not_renewed(store: Sto
     late = await ask(store)
     clock.advance(STALE_SECONDS + 1)
     taken = await ask(store, "ben")
-    assert not await store.renew_lock(KEY, late.token)
-    assert await store.end_lock(KEY, taken.token, True)
-    assert not await store.renew_lock(KEY, taken.token)
+    assert not await locks.renew(store, KEY, late.token)
+    assert await locks.end(store, KEY, taken.token, completed=True)
+    assert not await locks.renew(store, KEY, taken.token)
 
 
 async def test_who_is_refused_does_not_keep_a_lock_fresh(store: Store, clock: FakeClock) -> None:
@@ -164,8 +167,8 @@ async def test_a_holder_takes_its_own_running_lock_over_at_once(store: Store, cl
     found = await held(store)
     assert found is not None
     assert (found.payload_hash, found.locked_at) == (OTHER, clock.now())
-    assert not await store.end_lock(KEY, first.token, True)
-    assert await store.end_lock(KEY, again.token, True)
+    assert not await locks.end(store, KEY, first.token, completed=True)
+    assert await locks.end(store, KEY, again.token, completed=True)
 
 
 async def test_a_holder_does_not_do_its_own_completed_work_again(store: Store, clock: FakeClock) -> None:
@@ -177,9 +180,9 @@ async def test_the_token_grows_whenever_the_lock_is_taken(store: Store, clock: F
     tokens = [(await ask(store)).token]
     clock.advance(STALE_SECONDS + 1)
     tokens.append((await ask(store, "ben")).token)
-    await store.end_lock(KEY, tokens[-1], False)
+    await locks.end(store, KEY, tokens[-1], completed=False)
     tokens.append((await ask(store, "cat")).token)
-    await store.end_lock(KEY, tokens[-1], True)
+    await locks.end(store, KEY, tokens[-1], completed=True)
     tokens.append((await ask(store, "ann", OTHER)).token)
     assert tokens == [tokens[0] + n for n in range(4)]
 
@@ -187,11 +190,11 @@ async def test_the_token_grows_whenever_the_lock_is_taken(store: Store, clock: F
 async def test_the_late_holder_of_a_lock_that_was_removed_ends_nobody_elses(store: Store, clock: FakeClock) -> None:
     """Its token is lower than all later ones, even after the lock was removed."""
     late = (await ask(store)).token
-    await store.end_lock(KEY, late, True)
+    await locks.end(store, KEY, late, completed=True)
     clock.advance(days=2)
-    assert await store.prune_locks(1, 10) == 1
+    assert await locks.prune(store, 1, 10) == 1
     assert (await ask(store, "ben")).token > late
-    assert not await store.end_lock(KEY, late, True)
+    assert not await locks.end(store, KEY, late, completed=True)
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -200,7 +203,7 @@ async def test_a_holder_marks_how_its_work_ended(store: Store, clock: FakeClock,
     before = await held(store)
     assert before is not None
     clock.advance(60)
-    assert await store.end_lock(KEY, answer.token, done)
+    assert await locks.end(store, KEY, answer.token, completed=done)
     status = "completed" if done else "failed"
     assert await held(store) == replace(before, status=status, ended_at=clock.now())
 
@@ -211,28 +214,28 @@ async def test_a_late_holder_cannot_end_a_lock_that_was_taken_over(store: Store,
     clock.advance(STALE_SECONDS + 1)
     new = await ask(store, "ben")
     before = await held(store)
-    assert not await store.end_lock(KEY, late.token, done)
+    assert not await locks.end(store, KEY, late.token, completed=done)
     assert await held(store) == before
-    assert await store.end_lock(KEY, new.token, True)
+    assert await locks.end(store, KEY, new.token, completed=True)
     ended = await held(store)
-    assert not await store.end_lock(KEY, late.token, done)
+    assert not await locks.end(store, KEY, late.token, completed=done)
     assert await held(store) == ended
 
 
 async def test_a_lock_ends_once(store: Store, other: Store) -> None:
     token = (await ask(store)).token
-    ended = await asyncio.gather(*((store, other)[n % 2].end_lock(KEY, token, n < 2) for n in range(4)))
+    ended = await asyncio.gather(*(locks.end((store, other)[n % 2], KEY, token, completed=n < 2) for n in range(4)))
     assert sum(ended) == 1
     before = await held(store)
-    assert not await store.end_lock(KEY, token, False)
+    assert not await locks.end(store, KEY, token, completed=False)
     assert await held(store) == before
 
 
 async def test_a_lock_that_nobody_took_cannot_be_ended(store: Store) -> None:
-    assert not await store.end_lock(KEY, 1, True)
+    assert not await locks.end(store, KEY, 1, completed=True)
     await ask(store)
     for token in (0, 2, -1):
-        assert not await store.end_lock(KEY, token, True)
+        assert not await locks.end(store, KEY, token, completed=True)
     assert await held(store) is not None
 
 
@@ -240,10 +243,10 @@ async def test_a_lock_that_nobody_took_cannot_be_ended(store: Store) -> None:
 async def test_every_part_of_its_key_makes_another_lock(store: Store, change: dict[str, str]) -> None:
     key = replace(KEY, **change)
     token = (await ask(store)).token
-    await store.end_lock(KEY, token, True)
+    await locks.end(store, KEY, token, completed=True)
     other = await ask(store, key=key)
     assert other.decision is LockDecision.PROCEED
-    assert await store.end_lock(key, other.token, False)
+    assert await locks.end(store, key, other.token, completed=False)
     found = await held(store)
     assert found is not None
     assert found.status == "completed"
@@ -254,8 +257,8 @@ async def test_locks_are_listed_the_last_taken_first(store: Store, clock: FakeCl
         await ask(store, key=replace(KEY, scope_key=str(number)))
         clock.advance(1)
     await ask(store, key=replace(KEY, scope_key="0"))
-    assert [one.scope_key for one in await store.locks(None, None, 10)] == ["0", "3", "2", "1"]
-    assert [one.scope_key for one in await store.locks(None, None, 2)] == ["0", "3"]
+    assert [one.scope_key for one in await locks.listed(store, None, None, 10)] == ["0", "3", "2", "1"]
+    assert [one.scope_key for one in await locks.listed(store, None, None, 2)] == ["0", "3"]
 
 
 async def test_locks_are_found_by_what_they_are_for(store: Store, clock: FakeClock) -> None:
@@ -265,7 +268,7 @@ async def test_locks_are_found_by_what_they_are_for(store: Store, clock: FakeClo
             clock.advance(1)
 
     async def listed(job_key: str | None, company_id: str | None) -> list[tuple[str, str]]:
-        return [(one.company_id, one.job_key) for one in await store.locks(job_key, company_id, 10)]
+        return [(one.company_id, one.job_key) for one in await locks.listed(store, job_key, company_id, 10)]
 
     assert await listed("report", None) == [("other", "report"), ("", "report"), ("acme", "report")]
     assert await listed(None, "acme") == [("acme", "recalc"), ("acme", "report")]
@@ -276,10 +279,10 @@ async def test_locks_are_found_by_what_they_are_for(store: Store, clock: FakeClo
 async def test_locks_that_ended_long_ago_are_pruned(store: Store, clock: FakeClock) -> None:
     for number in range(4):
         key = replace(KEY, scope_key=str(number))
-        await store.end_lock(key, (await ask(store, key=key)).token, number % 2 == 0)
+        await locks.end(store, key, (await ask(store, key=key)).token, completed=number % 2 == 0)
         clock.advance(days=1)
-    assert await store.prune_locks(2.5, 100) == 2
-    assert {one.scope_key for one in await store.locks(None, None, 10)} == {"2", "3"}
+    assert await locks.prune(store, 2.5, 100) == 2
+    assert {one.scope_key for one in await locks.listed(store, None, None, 10)} == {"2", "3"}
     assert (await ask(store, key=replace(KEY, scope_key="0"))).decision is LockDecision.PROCEED
 
 
@@ -287,27 +290,27 @@ async def test_a_running_lock_is_never_pruned(store: Store, clock: FakeClock) ->
     await completed(store, clock)
     await ask(store, "ben", OTHER)  # ended once, runs again
     await ask(store, key=replace(KEY, scope_key="other"))
-    before = await store.locks(None, None, 10)
+    before = await locks.listed(store, None, None, 10)
     clock.advance(days=1_000)
-    assert await store.prune_locks(0, 100) == 0
+    assert await locks.prune(store, 0, 100) == 0
     assert len(before) == 2
-    assert await store.locks(None, None, 10) == before
+    assert await locks.listed(store, None, None, 10) == before
 
 
 async def test_locks_are_pruned_oldest_first_and_no_more_than_asked(store: Store, clock: FakeClock) -> None:
     for number in range(5):
         key = replace(KEY, scope_key=str(number))
-        await store.end_lock(key, (await ask(store, key=key)).token, True)
+        await locks.end(store, key, (await ask(store, key=key)).token, completed=True)
         clock.advance(60)
     clock.advance(days=30)
-    assert await store.prune_locks(14, 2) == 2
-    assert [one.scope_key for one in await store.locks(None, None, 10)] == ["4", "3", "2"]
-    assert [await store.prune_locks(14, 2) for _ in range(3)] == [2, 1, 0]
+    assert await locks.prune(store, 14, 2) == 2
+    assert [one.scope_key for one in await locks.listed(store, None, None, 10)] == ["4", "3", "2"]
+    assert [await locks.prune(store, 14, 2) for _ in range(3)] == [2, 1, 0]
 
 
 async def test_age_is_counted_from_the_end_of_the_work(store: Store, clock: FakeClock) -> None:
     token = (await ask(store)).token
     clock.advance(days=10)
-    await store.end_lock(KEY, token, True)
+    await locks.end(store, KEY, token, completed=True)
     clock.advance(days=1)
-    assert await store.prune_locks(5, 10) == 0
+    assert await locks.prune(store, 5, 10) == 0

@@ -9,6 +9,7 @@ import pytest
 from conformance.builders import put, settle, status, take
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
+from rowlock.control import locks
 from rowlock.errors import SchemaMissing, SchemaTampered, SchemaTooNew
 from rowlock.ids import uuid7
 from rowlock.storage.contract import Store
@@ -59,7 +60,7 @@ async def record_failure_and_lock(store: Store) -> None:
     await put(store)
     claimed = await take(store)
     await settle(store, claimed, Outcome.FAILED, error="no", failure=Failed(uuid7(), "{}", None))
-    await store.take_lock(LockKey("", "nightly", "all"), "0" * 16, uuid7(), 60.0)
+    await locks.take(store, LockKey("", "nightly", "all"), "0" * 16, uuid7(), 60.0)
 
 
 async def test_migrating_again_applies_nothing(store: Store) -> None:

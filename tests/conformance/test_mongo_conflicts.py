@@ -16,6 +16,7 @@ from conformance.builders import new_job
 from conformance.stores import MongoRig
 from mongo_server import MongoServer
 from rowlock.clock import FakeClock
+from rowlock.control import schedules
 from rowlock.storage.contract import Store
 from rowlock.storage.mongo import MongoStore, connection
 from rowlock.storage.mongo import transaction_retries as tries
@@ -73,9 +74,9 @@ async def meet_many_conflicts(
 
 
 async def test_a_tick_fires_after_many_conflicts(mongo_rig: MongoRig, store: Store) -> None:
-    await store.declare_schedules([("nightly", "every hour", ONE)])
+    await schedules.declare(store, [("nightly", "every hour", ONE)])
     tick = Tick("nightly", ONE, ONE, ONE + timedelta(hours=1), new_job())
-    receipt = await meet_many_conflicts(mongo_rig, "rowlock_schedules", "nightly", lambda: store.fire(tick))
+    receipt = await meet_many_conflicts(mongo_rig, "rowlock_schedules", "nightly", lambda: schedules.fire(store, tick))
     assert tick.job is not None
     assert receipt == Receipt(tick.job.id, True)
 
@@ -110,7 +111,7 @@ async def test_an_enqueue_through_a_synchronous_session_outlasts_many_conflicts(
 
 async def test_when_its_time_is_up_it_says_so_and_keeps_its_connections(mongo_rig: MongoRig, store: Store) -> None:
     assert isinstance(store, MongoStore)
-    await store.schedules()
+    await schedules.listed(store)
     pool = store._link._pool
 
     async def touch(scope: connection.Scope) -> None:

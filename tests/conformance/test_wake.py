@@ -24,6 +24,7 @@ from conformance.builders import (
 from conformance.import_builders import in_status, new_import
 from conformance.stores import Rig
 from rowlock.clock import FakeClock
+from rowlock.control import schedules
 from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportStatus
 from rowlock.storage.records import Outcome
@@ -121,8 +122,8 @@ async def _rescue(store: Store, clock: FakeClock) -> Act:
 
 async def _fire(store: Store, clock: FakeClock) -> Act:
     now = clock.now()
-    await store.declare_schedules([("nightly", "every hour", now)])
-    return store.fire(Tick("nightly", now, now, now + timedelta(hours=1), new_job()))
+    await schedules.declare(store, [("nightly", "every hour", now)])
+    return schedules.fire(store, Tick("nightly", now, now, now + timedelta(hours=1), new_job()))
 
 
 async def _commit(store: Store, clock: FakeClock) -> Act:

@@ -17,6 +17,7 @@ from conformance.stores import Rig
 from engine.conftest import MakeApp
 from engine.running import Log
 from rowlock import BadPayload, FakeClock, Job, JobFailed, Retry, Rowlock, Snooze, UnknownJobType
+from rowlock.control import locks
 from rowlock.management import ManagementService
 from rowlock.storage.contract import Store
 from rowlock.storage.reliability import FailureFilter
@@ -91,7 +92,7 @@ async def test_locks_are_taken(resilient: Rowlock, store: Store) -> None:
         await management.enqueue("snapshots", {"month": "2026-11", "fail": True})
     await management.enqueue("snapshots", {"month": "2026-11"})
     assert ran == ["2026-10", "2026-10", "2026-11", "2026-11"]
-    assert {lock.status for lock in await store.locks(None, None, 10)} == {"completed"}
+    assert {lock.status for lock in await locks.listed(store, None, None, 10)} == {"completed"}
 
 
 @pytest.mark.every_store
@@ -192,7 +193,7 @@ async def test_a_store_that_hangs_does_not_stop_work(
 ) -> None:
     monkeypatch.setattr("rowlock.jobs.resilient._STORE_SECONDS", 0.01)
     resilient.job("a", lock=resilient.lock("a", "all"))(lambda job: 1)
-    with resilient.store.stalled("take_lock"):
+    with resilient.store.stalled("read"):
         assert (await ManagementService(resilient).enqueue("a"))["result"] == 1
     assert [line["reason"] for line in log.of("lock.failed_open")] == ["the store did not answer within 0.01 s"]
 

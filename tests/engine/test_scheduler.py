@@ -11,6 +11,7 @@ import pytest
 from engine.conftest import MakeApp
 from engine.running import Log, drain
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status, Unique
+from rowlock.control import schedules
 from rowlock.errors import StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.jobs.scheduler import Scheduler
@@ -54,7 +55,7 @@ async def starting(make_app: MakeApp, store: Store, **options: Any) -> tuple[Sch
 
 
 async def seconds_of_ticks(store: Store, from_: datetime = START) -> list[float]:
-    return [(run.tick - from_).total_seconds() for run in (await store.runs(None, 100))[::-1]]
+    return [(run.tick - from_).total_seconds() for run in (await schedules.list_runs(store, None, 100))[::-1]]
 
 
 async def pass_time(clock: FakeClock, store: Store, seconds: int, *fleet: tuple[Scheduler, Worker]) -> None:
@@ -66,7 +67,9 @@ async def pass_time(clock: FakeClock, store: Store, seconds: int, *fleet: tuple[
 
 
 async def ticks(store: Store) -> list[tuple[str, str]]:
-    return [(run.tick.strftime("%H:%M"), run.status.value) for run in (await store.runs(None, 100))[::-1]]
+    return [
+        (run.tick.strftime("%H:%M"), run.status.value) for run in (await schedules.list_runs(store, None, 100))[::-1]
+    ]
 
 
 async def test_a_tick_fires_when_it_is_due_and_not_before(
@@ -145,11 +148,11 @@ async def test_a_paused_schedule_waits_and_leaves_out_what_was_due(
 ) -> None:
     app, one = await scheduling(make_app)
     await one.round()
-    assert await store.pause_schedule("minutely")
+    assert await schedules.pause(store, "minutely")
     clock.advance(600)
     await one.round()
     assert await ticks(store) == []
-    assert await store.resume_schedule("minutely", app.schedules["minutely"].next_after(await store.now()))
+    assert await schedules.resume(store, "minutely", app.schedules["minutely"].next_after(await store.now()))
     await one.round()
     clock.advance(60)
     await one.round()
@@ -163,7 +166,7 @@ async def test_a_run_that_fails_is_recorded_with_its_error(make_app: MakeApp, st
     await one.round()
     await drain(app)
     await one.round()
-    (run,) = await store.runs("minutely", 10)
+    (run,) = await schedules.list_runs(store, "minutely", 10)
     assert (run.status, run.error) == (RunStatus.FAILED, "no paper")
     assert run.started_at is not None
     assert run.ended_at is not None
@@ -176,7 +179,7 @@ async def test_a_run_that_is_still_under_way_is_what_the_next_tick_finds(
     for _ in range(3):
         await one.round()
         clock.advance(60)
-    runs = await store.runs("minutely", 10)
+    runs = await schedules.list_runs(store, "minutely", 10)
     assert len(runs) == 2
     assert len({run.job_id for run in runs}) == 1
 
@@ -186,7 +189,7 @@ async def test_a_changed_schedule_counts_anew(make_app: MakeApp, store: Store, c
     await old.round()
     _, new = await scheduling(make_app, every_seconds=3_600)
     await new.round()
-    (record,) = await store.schedules()
+    (record,) = await schedules.listed(store)
     assert record.next_at == datetime(2026, 11, 16, 11, tzinfo=UTC)
     clock.advance(120)
     await old.round()  # a machine with the old release does not fire the new schedule
@@ -278,7 +281,7 @@ async def test_two_processes_that_start_together_tick_from_their_start_up(
         app, _ = await scheduling(make_app, every_seconds=120.0, start_delay_seconds=30.0)
         worker = Worker(uuid7(), name, ("default",))
         fleet.append((scheduler(app, worker), worker))
-        app.store.refuse("schedules")
+        app.store.refuse("scan")
         with pytest.raises(StoreUnavailable):
             await fleet[-1][0].round()
     clock.advance(1)

@@ -335,7 +335,7 @@ class MongoDatabase(Database):
         return [found["_id"] for found in self.data["rowlock_keys"].find()]
 
     def ticks(self) -> list[Any]:
-        return [found["tick"] for found in self.data["rowlock_runs"].find()]
+        return [found["_id"]["tick"] for found in self.data["rowlock_runs"].find()]
 
     def locks(self) -> list[tuple[int, str]]:
         return [(found["token"], found["status"]) for found in self.data["job_idempotency_locks"].find()]

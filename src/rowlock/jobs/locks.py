@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from rowlock.control import locks
 from rowlock.errors import BadPayload, SettingsError, StoreError
 from rowlock.jobs.payload import payload_hash
 from rowlock.observe.metrics import Measures
@@ -119,7 +120,7 @@ class Lock:
     async def __aenter__(self) -> Self:
         context = self._lock_context
         try:
-            self._answer = await context.store.take_lock(self.key, self._hash, self._holder, context.stale_seconds)
+            self._answer = await locks.take(context.store, self.key, self._hash, self._holder, context.stale_seconds)
         except StoreError as error:
             context.measures.add("lock", {"job_key": self.key.job_key, "outcome": "failed_open"})
             context.log.error("lock.failed_open", lock=self._name, holder=self._holder, reason=str(error))
@@ -139,7 +140,7 @@ class Lock:
         while True:
             await asyncio.sleep(context.stale_seconds / _RENEWALS)
             try:
-                if not await context.store.renew_lock(self.key, token):
+                if not await locks.renew(context.store, self.key, token):
                     return  # it was taken over: the end of the block logs it
             except StoreError as error:
                 context.log.warning("lock.not_renewed", lock=self._name, holder=self._holder, reason=str(error))
@@ -155,7 +156,7 @@ class Lock:
         stopped = stopped_early.get()
         completed = error is None and not (stopped is not None and stopped())
         try:
-            kept = await context.store.end_lock(self.key, self._answer.token, completed=completed)
+            kept = await locks.end(context.store, self.key, self._answer.token, completed=completed)
         except StoreError as failed:
             context.log.error("lock.not_ended", lock=self._name, holder=self._holder, reason=str(failed))
             return

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from rowlock.control import schedules as control
 from rowlock.errors import RowlockError, StoreError
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.new_jobs import softened
@@ -58,7 +59,7 @@ class Scheduler:
             self._declared = True
         elapsed = max(time.monotonic() - self._started, (now - self._started_at).total_seconds())
         delay = _LOOK_SECONDS
-        for record in await self._store.schedules():
+        for record in await control.listed(self._store):
             schedule = self._schedules.get(record.name)
             if schedule is None or record.paused_at is not None or record.spec != schedule.spec:
                 continue
@@ -74,8 +75,8 @@ class Scheduler:
     async def _declare(self, now: datetime) -> None:
         """Declare the schedules in the store; if no other worker runs, restart those that count from start-up."""
         schedules = self._schedules.values()
-        before = {record.name: record for record in await self._store.schedules()}
-        await self._store.declare_schedules([(s.name, s.spec, s.first_after(now)) for s in schedules])
+        before = {record.name: record for record in await control.listed(self._store)}
+        await control.declare(self._store, [(s.name, s.spec, s.first_after(now)) for s in schedules])
         starting = [s for s in schedules if s.from_start and s.name in before and before[s.name].spec == s.spec]
         if not starting or await self._fleet_runs(now):
             return
@@ -83,7 +84,7 @@ class Scheduler:
             expected, first = before[schedule.name].next_at, schedule.first_after(now)
             owed = expected <= now and schedule.missed is Missed.CATCH_UP
             if not owed and not now < expected <= first:
-                await self._store.move_schedule(schedule.name, expected, first)
+                await control.move(self._store, schedule.name, expected, first)
 
     async def _fleet_runs(self, now: datetime) -> bool:
         """Return whether this process joins a running fleet: workers of its queues that started before it.
@@ -101,7 +102,7 @@ class Scheduler:
 
     async def close_runs(self) -> None:
         """Record, count and log how runs ended."""
-        for run in await self._store.close_runs(_CLOSED_MAX):
+        for run in await control.close_runs(self._store, _CLOSED_MAX):
             self._measures.add("schedule_run", {"schedule": run.name, "status": run.status.value})
             level = self._log.info if run.error is None else self._log.warning
             level("schedule.ended", schedule=run.name, job=run.job_id, status=run.status.value, reason=run.error)
@@ -113,7 +114,7 @@ class Scheduler:
             if due > now:
                 break
             tick = self._tick(schedule, due, now)
-            receipt = await self._store.fire(tick)
+            receipt = await control.fire(self._store, tick)
             if receipt is not None:
                 self._log.info("schedule.fired", schedule=schedule.name, tick=tick.at.isoformat(), job=receipt.job_id)
             elif tick.job is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import timedelta
 
+from rowlock.control import schedules as control
 from rowlock.errors import ScheduleNotFound, StoreUnavailable
 from rowlock.jobs.schedule import Schedule
 from rowlock.management.company_scope import CompanyScope
@@ -22,10 +23,10 @@ class Schedules(CompanyScope):
         """Every schedule with its next tick and last run: {schedules}."""
         app, shapes = self._app, []
         now = await app.store.now()
-        stored = {record.name: record for record in await app.store.schedules()}
+        stored = {record.name: record for record in await control.listed(app.store)}
         for name in sorted(stored.keys() | app.schedules.keys()):
             record, declared = stored.get(name), app.schedules.get(name)
-            last = await app.store.runs(name, 1)
+            last = await control.list_runs(app.store, name, 1)
             next_at = record.next_at if record else declared.first_after(now) if declared else None
             shapes.append(
                 {
@@ -42,12 +43,14 @@ class Schedules(CompanyScope):
 
     async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
         """Runs of schedules, the latest first: {runs}."""
-        return {"runs": [run_shape(run, self._app.redact) for run in await self._app.store.runs(name, limit)]}
+        return {
+            "runs": [run_shape(run, self._app.redact) for run in await control.list_runs(self._app.store, name, limit)]
+        }
 
     async def pause_schedule(self, name: str) -> Shape:
         """Pause a schedule: no tick of it fires, on any machine."""
         await self._declare_schedules()
-        if not await self._app.store.pause_schedule(name):
+        if not await control.pause(self._app.store, name):
             raise self._no_schedule(name)
         return {"name": name, "paused": True}
 
@@ -56,9 +59,9 @@ class Schedules(CompanyScope):
         schedule = self._schedule(name)
         await self._declare_schedules()
         now = await self._app.store.now()
-        tick = next((record.next_at for record in await self._app.store.schedules() if record.name == name), None)
+        tick = next((record.next_at for record in await control.listed(self._app.store) if record.name == name), None)
         next_at = schedule.next_after(now, tick)
-        await self._app.store.resume_schedule(name, next_at)
+        await control.resume(self._app.store, name, next_at)
         return {"name": name, "paused": False, "nextAt": iso(next_at)}
 
     async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
@@ -72,7 +75,7 @@ class Schedules(CompanyScope):
         for _ in range(_TRIES):
             # A tick fires once, so random microseconds keep two calls at the same moment apart.
             now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
-            receipt = await self._app.store.fire(Tick(name, now, None, now, job))
+            receipt = await control.fire(self._app.store, Tick(name, now, None, now, job))
             if receipt is not None:
                 return {"name": name, "jobId": receipt.job_id}
         raise StoreUnavailable(f"schedule {name!r} was run at the same moment again and again; try later")
@@ -81,7 +84,7 @@ class Schedules(CompanyScope):
         """Declare the application's schedules in the store, as no worker may have started yet."""
         now = await self._app.store.now()
         declared = [(s.name, s.spec, s.first_after(now)) for s in self._app.schedules.values()]
-        await self._app.store.declare_schedules(declared)
+        await control.declare(self._app.store, declared)
 
     def _schedule(self, name: str) -> Schedule:
         found = self._app.schedules.get(name)

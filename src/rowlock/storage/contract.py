@@ -12,16 +12,17 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rowlock.clock import Clock
 from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
 from rowlock.storage.call_verbs import CallVerbs
 from rowlock.storage.import_verbs import ImportTransaction, ImportVerbs
 from rowlock.storage.imports import ImportStep, TransactionBounds
+from rowlock.storage.kinds import Records
 from rowlock.storage.overview_verbs import OverviewVerbs
 from rowlock.storage.records import (
     Attempt,
@@ -57,19 +58,30 @@ from rowlock.storage.reliability import (
     FailureId,
     FailurePage,
     FailureRecord,
-    LockAnswer,
-    LockKey,
-    LockRecord,
     Measure,
     Total,
 )
-from rowlock.storage.schedule_verbs import ScheduleVerbs
+
+T = TypeVar("T")
 
 Wake = Callable[[str, str], None]
 """Called with ("queue", name) when a queue may have work ("*": any queue), and ("cancel", id) for a running job."""
 
 
-class StoreTransaction(ImportTransaction, Protocol):
+class RecordTransaction(Records, Protocol):
+    """A transaction that changes several records, and enqueues jobs."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Enqueues in this transaction: the jobs exist when it commits.
+
+        Concurrent calls are allowed; jobs of a later call are placed after those of an earlier one.
+        """
+
+
+Atomic = Callable[[RecordTransaction], Awaitable[T]]
+
+
+class StoreTransaction(RecordTransaction, ImportTransaction, Protocol):
     """A transaction in which a handler writes its own data, settles its job and enqueues others: all or nothing."""
 
     connection: Any
@@ -84,14 +96,8 @@ class StoreTransaction(ImportTransaction, Protocol):
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
         """Settles one job in this transaction. Returns False and changes nothing if the lease was lost."""
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Enqueues in this transaction: the jobs exist when it commits.
 
-        Concurrent calls are allowed; jobs of a later call are placed after those of an earlier one.
-        """
-
-
-class Store(ImportVerbs, CallVerbs, OverviewVerbs, ScheduleVerbs, Protocol):
+class Store(Records, ImportVerbs, CallVerbs, OverviewVerbs, Protocol):
     """The verbs of a store: SQLite, PostgreSQL and MongoDB implement them."""
 
     url: str  # without password
@@ -218,6 +224,13 @@ class Store(ImportVerbs, CallVerbs, OverviewVerbs, ScheduleVerbs, Protocol):
     def reading(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """Opens a read-only transaction: it neither waits for writers nor blocks them, and a write in it fails."""
 
+    async def atomic(self, work: Atomic[T]) -> T:
+        """Runs the work in one transaction and returns its result; rolls back if it raises.
+
+        The work may run several times, so it must change nothing but the store. On a MongoDB server without
+        transactions each write takes effect at once, and nothing is rolled back.
+        """
+
     def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[StoreTransaction]:
         """Opens the transaction of one step of an import.
 
@@ -313,27 +326,6 @@ class Store(ImportVerbs, CallVerbs, OverviewVerbs, ScheduleVerbs, Protocol):
 
     async def prune_failures(self, days: float, limit: int, *, count: int | None = None) -> int:
         """Removes up to `limit` failures older than `days` or beyond the newest `count`, oldest first; counts them."""
-
-    # -- locks -------------------------------------------------------------------------------------
-
-    async def take_lock(self, key: LockKey, payload_hash: str, holder: str, stale_seconds: float) -> LockAnswer:
-        """Takes the lock if its state allows, with a token one higher than its last; one of two callers gets it.
-
-        Takes a lock that is free, failed, or completed with other data. Takes a running lock from the same holder, or
-        if it was taken or last renewed more than `stale_seconds` ago. Otherwise changes nothing and returns why.
-        """
-
-    async def renew_lock(self, key: LockKey, token: int) -> bool:
-        """Resets the age of a running lock. Returns False and changes nothing if it was taken over or has ended."""
-
-    async def end_lock(self, key: LockKey, token: int, completed: bool) -> bool:
-        """Marks the work completed or failed. Returns False and changes nothing if the lock was taken over."""
-
-    async def locks(self, job_key: str | None, company_id: str | None, limit: int) -> list[LockRecord]:
-        """Returns locks, the last taken first."""
-
-    async def prune_locks(self, days: float, limit: int) -> int:
-        """Removes up to `limit` locks that ended over `days` ago, oldest first, and no running ones; counts them."""
 
     # -- alerts and measures -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rowlock.ids import is_uuid
+from rowlock.storage.kinds import Index, Kind
 from rowlock.storage.records import JobId, NewJob, WorkerId
 
 FailureId = str
@@ -131,17 +132,35 @@ class LockAnswer:
     holder: str | None  # the current or last holder
 
 
+class LockStatus(StrEnum):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class LockRecord:
     company_id: str
     job_key: str
     scope_key: str
-    status: str  # running, completed, failed
+    status: LockStatus
     payload_hash: str
     token: int
-    holder: str | None
+    holder: str
     locked_at: datetime
     ended_at: datetime | None
+
+
+LOCKS = Kind(
+    "job_idempotency_locks",
+    LockRecord,
+    key=("company_id", "job_key", "scope_key"),
+    indexes=(
+        Index("in_time", ("-locked_at",)),
+        Index("of_company", ("company_id", "-locked_at")),
+        Index("ended", ("ended_at",)),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +172,9 @@ class ScheduleRecord:
     next_at: datetime
     last_tick: datetime | None
     paused_at: datetime | None
+
+
+SCHEDULES = Kind("schedules", ScheduleRecord, key=("name",), collection="rowlock_schedules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +210,20 @@ class RunRecord:
     started_at: datetime | None
     ended_at: datetime | None
     error: str | None
+
+
+RUNS = Kind(
+    "schedule_runs",
+    RunRecord,
+    key=("name", "tick"),
+    indexes=(
+        Index("in_time", ("-tick", "name")),
+        Index("of_schedule", ("name", "-tick")),
+        Index("ended", ("ended_at", "job_id")),
+    ),
+    uuids=frozenset({"job_id"}),
+    collection="rowlock_runs",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rowlock.control import locks, schedules
 from rowlock.errors import RowlockError, StoreError, StoreUnavailable
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.scheduler import Scheduler
@@ -222,8 +223,8 @@ async def prune(engine: Engine, log: Any) -> Pruned:
         failures=await _all(
             partial(store.prune_failures, count=s.keep_failure_count), s.keep_failure_days, s.prune_batch
         ),
-        locks=await _all(store.prune_locks, s.keep_lock_days, s.prune_batch),
-        runs=await _all(store.prune_runs, s.keep_run_days, s.prune_batch),
+        locks=await _all(partial(locks.prune, store), s.keep_lock_days, s.prune_batch),
+        runs=await _all(partial(schedules.prune_runs, store), s.keep_run_days, s.prune_batch),
         access=await _all(store.prune_access, s.keep_token_days, s.prune_batch),
         imports=await _all(store.prune_imports, s.keep_import_days, s.prune_batch),
         calls=await _all(store.prune_calls, s.keep_subject_days, s.prune_batch),

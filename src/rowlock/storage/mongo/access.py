@@ -15,12 +15,13 @@ from rowlock.storage.mongo.dates import MILLISECOND, after, floor
 from rowlock.storage.mongo.documents import storable
 from rowlock.storage.mongo.failures import DAY_SECONDS, remove_first
 from rowlock.storage.mongo.indexes import Index
-from rowlock.storage.mongo.locks import TRIES_AT_MOST
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId
 
 TOKENS = "rowlock_tokens"
 REQUESTS = "rowlock_requests"
+TRIES_AT_MOST = 100
+"""How often beginning a request is tried if others are quicker."""
 
 INDEXES: tuple[Index, ...] = (
     Index(TOKENS, "digest", (("digest", 1),), unique=True),

@@ -30,16 +30,16 @@ from rowlock.storage.mongo import (
     importing,
     limits,
     listing,
-    locks,
     newest,
     progress,
     retention,
-    schedules,
     workers,
 )
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.records import indexes_of
 from rowlock.storage.records import Finding, SchemaState, Severity
+from rowlock.storage.reliability import LOCKS, RUNS, SCHEDULES
 
 _THERE_ALREADY = 48
 
@@ -70,8 +70,9 @@ STEPS = (
             *counters.INDEXES,
             *failures.INDEXES,
             *alerts.INDEXES,
-            *locks.INDEXES,
-            *schedules.INDEXES,
+            *indexes_of(LOCKS),
+            *indexes_of(SCHEDULES),
+            *indexes_of(RUNS),
             *access.INDEXES,
             *importing.INDEXES,
             *calling.INDEXES,

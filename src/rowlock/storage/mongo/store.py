@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rowlock.clock import Clock
 from rowlock.errors import NoTransactions
-from rowlock.storage.contract import Wake
+from rowlock.storage.contract import Atomic, Wake
 from rowlock.storage.imports import ImportStep, TransactionBounds
 from rowlock.storage.mongo import schema
 from rowlock.storage.mongo.access import Access
@@ -39,15 +39,14 @@ from rowlock.storage.mongo.importing import Importing
 from rowlock.storage.mongo.limits import Limiting
 from rowlock.storage.mongo.listen import listen
 from rowlock.storage.mongo.listing import Listing
-from rowlock.storage.mongo.locks import Locks
 from rowlock.storage.mongo.operate import Operators
 from rowlock.storage.mongo.overview import Overview
 from rowlock.storage.mongo.progress import Progressing
+from rowlock.storage.mongo.records import Recording
 from rowlock.storage.mongo.retention import Retention
-from rowlock.storage.mongo.schedules import Schedules
 from rowlock.storage.mongo.settle import Settling
 from rowlock.storage.mongo.stepwise import step_of
-from rowlock.storage.mongo.transaction import MongoTransaction, TrialTransaction
+from rowlock.storage.mongo.transaction import MongoTransaction, RecordTransaction, TrialTransaction
 from rowlock.storage.mongo.transaction_bounds import transaction_bounds
 from rowlock.storage.mongo.workers import Working
 from rowlock.storage.records import Attempt, Finding, SchemaState
@@ -62,12 +61,11 @@ class MongoStore(
     Working,
     Progressing,
     Limiting,
+    Recording,
     Operators,
     Listing,
     Counts,
     Failures,
-    Locks,
-    Schedules,
     Alerts,
     Access,
     Changing,
@@ -120,6 +118,12 @@ class MongoStore(
     def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[MongoTransaction]:
         attempt = None if step.lease is None else Attempt(step.job_id, step.lease)
         return self._transaction(attempt, step=step)
+
+    async def atomic(self, work: Atomic[T]) -> T:
+        return await self._link.atomic(lambda scope: work(RecordTransaction(scope)))
+
+    async def _one(self, work: Work[T]) -> T:
+        return await self._plain(work)
 
     async def transaction_bounds(self) -> TransactionBounds:
         return await self._link.plain(transaction_bounds)

@@ -24,6 +24,7 @@ from rowlock.storage.mongo.errors import DUPLICATE, own_words
 from rowlock.storage.mongo.import_locks import Room
 from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
+from rowlock.storage.mongo.records import Recording
 from rowlock.storage.mongo.settle import settle
 from rowlock.storage.mongo.wipe import wipeable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
@@ -36,7 +37,7 @@ ASIDE = frozenset({"create", "createIndexes", "collMod", "drop", "renameCollecti
 """Commands that MongoDB does not take in a transaction: they run at once and are not rolled back."""
 
 
-class MongoTransaction(ImportingTransaction, Loading):
+class MongoTransaction(ImportingTransaction, Loading, Recording):
     """Runs commands in a session's transaction; with `looks`, only commands that read.
 
     A command is a document, as in `db.runCommand`: `{"insert": "ledger", "documents": [{"line": "paid"}]}`.
@@ -91,9 +92,25 @@ class MongoTransaction(ImportingTransaction, Loading):
             async with asyncio.timeout(STATEMENT_SECONDS):
                 return await work(self._scope)
 
+    async def _one(self, work: Work[T]) -> T:
+        return await self._run(work)
+
     def end(self) -> None:
         """Detach this object: any later call raises StoreError."""
         self._scope = self.connection = None
+
+
+class RecordTransaction(Recording):
+    """Records and jobs in one transaction; without a replica set, each write takes effect at once."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def _one(self, work: Work[T]) -> T:
+        return await work(self._scope)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        return await add(self._scope, jobs)
 
 
 class TrialTransaction(MongoTransaction):

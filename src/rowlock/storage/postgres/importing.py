@@ -248,13 +248,13 @@ class ImportingTransaction:
     """The import verbs inside a transaction, committed together with the end of the import's job."""
 
     connection: Any
-    _clock: Clock
+    clock: Clock
     _url: str
 
     async def plan_import(self, import_id: ImportId, plan: Plan, *, job_id: JobId) -> bool:
         if not may_be(import_id, job_id):
             return False
-        now, jobs = self._clock.now(), [chunk.job for chunk in plan.chunks]
+        now, jobs = self.clock.now(), [chunk.job for chunk in plan.chunks]
         with own_words(self._url):
             if not await self.connection.fetch(SQL["plan_import"], import_id, len(jobs), plan.meta, now, job_id):
                 return False
@@ -278,12 +278,12 @@ class ImportingTransaction:
             name = "record_part" if index < 0 else "record_apart" if apart else "record_chunk"
             if not await self._record(name, import_id, index, said, job_id):
                 return None
-            await self.connection.fetch(SQL["touch_import"], import_id, self._clock.now())
+            await self.connection.fetch(SQL["touch_import"], import_id, self.clock.now())
             ((status, *standing),) = await self.connection.fetch(SQL["import_standing"], import_id)
         return ChunkEnd(ImportStatus(status), *standing)
 
     async def queue_finish(self, import_id: ImportId, job: NewJob) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         with own_words(self._url):
             if is_uuid(import_id) and await self.connection.fetch(SQL["queue_finish"], import_id, job.id, now):
                 await enqueue_on(self.connection, [job], now)
@@ -310,7 +310,7 @@ class ImportingTransaction:
         result: str | None,
         job_id: JobId | None = None,
     ) -> bool:
-        asked = (import_id, final(status), clean(message), error, result, self._clock.now(), job_id)
+        asked = (import_id, final(status), clean(message), error, result, self.clock.now(), job_id)
         if not may_be(import_id, job_id):
             return False
         with own_words(self._url):
@@ -323,7 +323,7 @@ class ImportingTransaction:
         """Replaces the recorded result of a chunk. Returns False and does nothing if the chunk is another job's."""
         if job_id is not None and not is_uuid(job_id):
             return False
-        asked = (import_id, index, *said.chunk, self._clock.now(), job_id)
+        asked = (import_id, index, *said.chunk, self.clock.now(), job_id)
         if name == "record_part":
             asked += (chunk_of(index),)
         if not await self.connection.fetch(SQL[name], *asked):

@@ -7,14 +7,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import orjson
 
 from rowlock.clock import Clock, StoreClock
 from rowlock.errors import StoreError, StoreUnavailable
-from rowlock.storage.contract import StoreTransaction, Wake
+from rowlock.storage.contract import Atomic, StoreTransaction, Wake
 from rowlock.storage.imports import ImportStep
 from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
@@ -26,6 +26,7 @@ from rowlock.storage.postgres.listen import Bell, listen
 from rowlock.storage.postgres.load import Loading
 from rowlock.storage.postgres.operate import Operators
 from rowlock.storage.postgres.overview import Overview
+from rowlock.storage.postgres.records import Recording
 from rowlock.storage.postgres.reliability import Reliability
 from rowlock.storage.postgres.rows import (
     BETWEEN,
@@ -61,10 +62,12 @@ from rowlock.storage.records import (
     WorkerId,
 )
 
+T = TypeVar("T")
+
 _LOCKED_SECONDS = 0.5  # between two tries to free keys that a caller's transaction has locked
 
 
-class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, Watching, Overview):
+class PostgresStore(Schema, Operators, Recording, Reliability, Access, Importing, Calling, Watching, Overview):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(
@@ -232,6 +235,13 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
     def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[StoreTransaction]:
         return self._transaction()
 
+    async def atomic(self, work: Atomic[T]) -> T:
+        async with self._transaction() as transaction:
+            return await work(transaction)
+
+    async def _rows(self, statement: str, *args: Any) -> list[Any]:
+        return await self._connections.run(statement, *args)
+
     async def transaction_bounds(self) -> None:
         return None
 
@@ -261,12 +271,12 @@ class PostgresStore(Schema, Operators, Reliability, Access, Importing, Calling, 
         await listen(self._connections, self._listen_url, wake)
 
 
-class PostgresTransaction(ImportingTransaction, Loading):
+class PostgresTransaction(ImportingTransaction, Loading, Recording):
     """One transaction of a handler, on a connection of the store."""
 
     def __init__(self, connection: Any, clock: Clock, url: str) -> None:
         self.connection = connection
-        self._clock = clock
+        self.clock = clock
         self._url = url
         self._turn = asyncio.Lock()
 
@@ -279,7 +289,11 @@ class PostgresTransaction(ImportingTransaction, Loading):
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
         with own_words(self._url):
             columns = _settle_columns([settlement])
-            return not await self.connection.fetchval(SQL["settle"], owner, *columns, self._clock.now())
+            return not await self.connection.fetchval(SQL["settle"], owner, *columns, self.clock.now())
+
+    async def _rows(self, statement: str, *args: Any) -> list[Any]:
+        with own_words(self._url):
+            return list(await self.connection.fetch(statement, *args))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         if not jobs:
@@ -287,8 +301,8 @@ class PostgresTransaction(ImportingTransaction, Loading):
         with own_words(self._url):
             if may_reject(jobs):
                 async with self._turn:
-                    return await enqueue_on(self.connection, jobs, self._clock.now())
-            args = columns(jobs, True, self._clock.now())
+                    return await enqueue_on(self.connection, jobs, self.clock.now())
+            args = columns(jobs, True, self.clock.now())
             async with self._turn:
                 refused = await self.connection.fetch(SQL["enqueue"], *args)
             await asyncio.sleep(0)  # let waiting calls send their statement now: the database is idle

@@ -131,12 +131,12 @@ class _Task:
 class Line:
     """A connection with its own thread, which runs one piece of work at a time."""
 
-    _enforces = True  # foreign keys of the user's tables; Rowlock's own tables have none
+    _own = False  # whether only Rowlock's statements run on it: its tables have no foreign keys
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
         self.connection = connect(path)
-        self.connection.pragma("foreign_keys", self._enforces)
+        self.connection.pragma("foreign_keys", not self._own)
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._closed = False
         self._process = os.getpid()
@@ -188,9 +188,13 @@ class Line:
             task.answer(result)
 
     def _explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, apsw.Error):
+        failure: BaseException
+        if isinstance(error, apsw.Error):
+            failure = explained(error, self.path)
+        elif self._own and isinstance(error, OverflowError | UnicodeError):
+            failure = ValueRefused(f"{self.path} cannot hold a value: {error}")  # the driver cannot even bind it
+        else:
             return error
-        failure = explained(error, self.path)
         failure.__cause__ = error
         return failure
 
@@ -221,7 +225,7 @@ async def started(kind: type[L], path: Path, name: str) -> L:
 class Reader(Line):
     """Runs each piece of work in one snapshot of the store."""
 
-    _enforces = False
+    _own = True
 
     def _do(self, task: _Task) -> None:
         work = task.work
@@ -243,7 +247,7 @@ Answer = tuple[_Task, object, BaseException | None]
 class Writer(Line):
     """Commits all waiting work in one transaction: one fsync makes it durable, then each caller gets its answer."""
 
-    _enforces = False
+    _own = True
 
     def _serve(self) -> None:
         task = self._tasks.get()
@@ -255,13 +259,6 @@ class Writer(Line):
                 self._do_together(wanted)
             if task is not None:
                 task = self._tasks.get()
-
-    def _explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, OverflowError | UnicodeError):
-            return super()._explained(error)
-        refused = ValueRefused(f"{self.path} cannot hold a value: {error}")  # the driver cannot even bind it
-        refused.__cause__ = error
-        return refused
 
     def _do_together(self, group: list[_Task]) -> None:
         try:

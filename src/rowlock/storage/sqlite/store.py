@@ -12,7 +12,7 @@ import apsw
 
 from rowlock.clock import Clock
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.contract import Wake
+from rowlock.storage.contract import Atomic, Wake
 from rowlock.storage.imports import ImportStep
 from rowlock.storage.records import (
     Attempt,
@@ -55,6 +55,7 @@ from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.errors import explaining
 from rowlock.storage.sqlite.importing import Importing
 from rowlock.storage.sqlite.overview import Overview
+from rowlock.storage.sqlite.records import Recording
 from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment
 from rowlock.storage.sqlite.sql import run, run_each, value
@@ -69,7 +70,7 @@ IDLE_AT_MOST = 4
 """Idle connections that are kept for later transactions."""
 
 
-class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
+class SqliteStore(Recording, Reliability, Access, Importing, Calling, Watching, Overview):
     """Jobs in one SQLite file, shared by any number of processes on this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -204,6 +205,10 @@ class SqliteStore(Reliability, Access, Importing, Calling, Watching, Overview):
 
     def import_step(self, step: ImportStep) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._transaction()
+
+    async def atomic(self, work: Atomic[T]) -> T:
+        async with self._transaction() as transaction:
+            return await work(transaction)
 
     async def transaction_bounds(self) -> None:
         return None

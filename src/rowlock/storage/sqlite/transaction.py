@@ -10,17 +10,20 @@ import apsw
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 from rowlock.storage.sqlite.callers import ApswCaller
-from rowlock.storage.sqlite.connection import Line, Work, roll_back
+from rowlock.storage.sqlite.connection import Line, roll_back
+from rowlock.storage.sqlite.connection import Work as LineWork
 from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
 from rowlock.storage.sqlite.importing import ImportingTransaction
 from rowlock.storage.sqlite.load import Loading
+from rowlock.storage.sqlite.records import Recording
 from rowlock.storage.sqlite.rows import Row
 from rowlock.storage.sqlite.settle import settle
+from rowlock.storage.sqlite.work import Work
 
 T = TypeVar("T")
 
 
-class SqliteTransaction(ImportingTransaction, Loading):
+class SqliteTransaction(ImportingTransaction, Loading, Recording):
     """A transaction on its own connection: it holds the write lock from start to end, or is read-only (`looks`)."""
 
     def __init__(self, line: Line, now: Callable[[apsw.Connection], int], *, looks: bool = False) -> None:
@@ -59,7 +62,13 @@ class SqliteTransaction(ImportingTransaction, Loading):
             await line.run(lambda connection: connection.execute("PRAGMA query_only = OFF"))
         return line
 
-    async def _run(self, work: Work[T]) -> T:
+    async def _read(self, work: Work[T]) -> T:
+        return await self._run(lambda connection: work(connection, self._now(connection)))
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._read(work)
+
+    async def _run(self, work: LineWork[T]) -> T:
         if self._line is None:
             raise StoreError("this transaction has ended: begin another with store.transaction()")
         try:

@@ -1,0 +1,1 @@
+"""The control plane: rules over records, written once for all stores."""
