@@ -38,6 +38,7 @@ NEEDS_NONE = {
     **dict.fromkeys((f"imports {name} {ID}" for name in ("show", "errors", "cancel")), 1),
     **dict.fromkeys((f"failures show {ID}", f"token revoke {ID}"), 1),
     "schedules pause nightly": 2,
+    "init": 0,
 }
 
 

@@ -19,6 +19,7 @@ from rowlock.cli import (
     health,
     import_file,
     imports,
+    init,
     jobs,
     metrics,
     queues,
@@ -34,7 +35,7 @@ from rowlock.cli.errors import reported
 
 app = typer.Typer(name="rowlock", no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 for part in (
-    *(up, worker, serve, enqueue, jobs, dead, failures, import_file, imports, sync, schedules, queues),
+    *(init, up, worker, serve, enqueue, jobs, dead, failures, import_file, imports, sync, schedules, queues),
     *(token, store, health, metrics, doctor),
 ):
     part.register(app)
