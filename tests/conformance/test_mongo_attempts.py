@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pymongo
 import pytest
 from pymongo.errors import OperationFailure
 
@@ -16,6 +17,7 @@ from conformance.import_builders import CLEAN, end_chunk, planned
 from conformance.stores import MongoRig
 from mongo_server import MongoServer
 from rowlock.clock import FakeClock
+from rowlock.errors import StoreUnavailable
 from rowlock.storage.contract import Store
 from rowlock.storage.mongo import MongoStore, attempts, import_locks
 from rowlock.storage.mongo.attempts import TRANSACTIONS
@@ -23,6 +25,7 @@ from rowlock.storage.records import Attempt, Claimed, Outcome, Status
 
 SOON_SECONDS = 15.0  # generous, and far from the server's minute
 VAIN_SECONDS = 0.5
+HELD_BACK_SECONDS = 12.0  # longer than an attempt waits for the start of its transaction
 INCREMENT = {"update": "accounts", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"sum": 1}}}]}
 
 
@@ -245,3 +248,34 @@ async def test_an_import_is_decided_on_at_once_after_a_lost_attempt_had_its_lock
             assert await store.cancel_import(import_id) is not None
     assert chunk_end is not None
     assert chunk_end.completed == 1
+
+
+async def test_a_lost_transaction_is_ended_even_if_the_server_holds_writes_back(
+    mongo: MongoServer,
+    mongo_rig: MongoRig,
+    store: Store,
+    dead: Store,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be what fills the cache, so no write can come before its end."""
+    claimed = await put_and_take(store)
+    async with left_open(dead, claimed):
+        clock.advance(31)
+        with monkeypatch.context() as patched:
+            patched.setattr(attempts, "end", _nothing)
+            assert len(await store.rescue(10, {}, str)) == 1
+        again = await take(store, BEN)
+        data = {"failCommands": ["update", "insert"], "namespace": f"{mongo_rig.database.name}.{TRANSACTIONS}"}
+        data |= {"blockConnection": True, "blockTimeMS": int(HELD_BACK_SECONDS * 1_000)}
+        mongo.node.command({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data": data})
+        try:
+            with pytest.raises(StoreUnavailable):
+                await write(store, again)
+            # Not in a transaction, so it waits for the one that was left open.
+            accounts = mongo_rig.database["accounts"]
+            with pymongo.timeout(HELD_BACK_SECONDS / 2):
+                accounts.update_one({"_id": 1}, {"$inc": {"sum": 1}})
+        finally:
+            mongo.node.command({"configureFailPoint": "failCommand", "mode": "off"})
+    assert summed(mongo_rig) == 1

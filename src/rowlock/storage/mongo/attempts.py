@@ -13,7 +13,9 @@ so `end` cannot reach the transaction of another attempt. It is for attempts who
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +36,8 @@ INDEXES: tuple[Index, ...] = (
     Index(VERB_SESSIONS, "past", (("at", 1),), expire_seconds=KEPT_SECONDS),
 )
 
+ANSWER_SECONDS = 1.0
+
 # If a server fails and loses a record, it loses the transaction too.
 _AT_ONCE = WriteConcern(w=1)
 _LOCAL = ReadConcern("local")
@@ -49,9 +53,9 @@ class Recorder:
         """Record that this session is the attempt's; end the open transactions of earlier attempts at its job."""
         job_id, lease = self._attempt
         record = {"_id": _id(session), "jobId": job_id, "lease": lease, "at": datetime.now(UTC)}
-        await _records(db).insert_one(record)
-        if lease > 1:
+        if lease > 1:  # before any write, which may have to wait for these transactions
             await _end(db, {"jobId": job_id, "lease": {"$lt": lease}})
+        await _records(db).insert_one(record)
 
     async def finish(self, db: Database, session: Session) -> bool:
         """Remove the record of a transaction that has ended; returns False if the session must not be used again."""
@@ -67,7 +71,7 @@ async def end(db: Database, attempts: Sequence[Attempt]) -> None:
 
 async def _end(db: Database, lost: Document) -> None:
     records = _records(db)
-    if not (await records.update_many(lost, {"$set": {"lost": True}})).matched_count:
+    if not await _mark(db, lost):
         return
     sessions = await _marked(records, lost)
     if not sessions:  # another process has ended them; an empty list would end every session of this user
@@ -78,6 +82,25 @@ async def _end(db: Database, lost: Document) -> None:
         return
     await free(db, sessions)
     await records.delete_many({"_id": {"$in": sessions}})
+
+
+async def _mark(db: Database, lost: Document) -> int:
+    """Mark the records of lost attempts; returns their number.
+
+    If their transactions have filled the server's cache, it holds this write back until they end, so they are ended
+    first. That may reach a session which the driver has reused since: its transaction conflicts, and is retried.
+    """
+    records = _records(db)
+    marking = asyncio.ensure_future(records.update_many(lost, {"$set": {"lost": True}}))
+    try:
+        done, _ = await asyncio.wait({marking}, timeout=ANSWER_SECONDS)
+        if not done and (sessions := [one["_id"] for one in await records.find(lost, {"_id": 1}).to_list()]):
+            with suppress(OperationFailure):
+                await _kill(db, sessions)
+        return (await marking).matched_count
+    except asyncio.CancelledError:
+        marking.cancel()
+        raise
 
 
 async def _marked(records: Collection, lost: Document) -> list[Any]:
