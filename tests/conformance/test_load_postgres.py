@@ -448,7 +448,7 @@ async def test_a_column_tells_whether_it_takes_texts_that_differ_for_equal(store
 
 
 async def _until_someone_waits(rig: PostgresRig) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with await psycopg.AsyncConnection.connect(rig.url, autocommit=True) as watch:
             asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
             while (await (await watch.execute(asked)).fetchone()) == (0,):

@@ -257,7 +257,7 @@ async def test_a_pause_and_claims_do_not_block_each_other(store: Store, other: S
 
 
 async def test_many_calls_at_once_on_one_store_object_all_come_back(store: Store) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(store.enqueue([new_job()]) for _ in range(100)))
         answers = await asyncio.gather(*(store.counts() for _ in range(50)), *(store.queues() for _ in range(50)))
     assert len(answers) == 100

@@ -33,7 +33,7 @@ from rowlock.storage.reliability import Tick
 Hint = tuple[str, str]
 Act = Awaitable[Any]
 ANY = "*"  # any queue may have work
-SECONDS = 10
+SECONDS = 60
 
 
 class Ear:

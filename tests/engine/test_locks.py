@@ -240,7 +240,7 @@ async def test_a_shutdown_that_stops_the_work_leaves_it_to_the_next_attempt(make
 
 @pytest.mark.every_store
 async def test_a_lock_whose_holder_works_does_not_go_stale(make_app: MakeApp) -> None:
-    app = await make_app(lock_stale_minutes=0.02, clock=StoreClock())
+    app = await make_app(lock_stale_minutes=0.05, clock=StoreClock())
     entered, release = asyncio.Event(), asyncio.Event()
 
     @app.job("a", lock=app.lock("work", "all"))

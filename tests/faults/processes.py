@@ -38,6 +38,9 @@ QUICK: Mapping[str, str] = {
 }
 """Settings with leases of 1 s, so that a lease is lost quickly."""
 
+LONG_LEASE: Mapping[str, str] = {**QUICK, "QUEUE_VISIBILITY_MS": "60000"}
+"""The same where no lease is to be lost: one of 1 s would be, if a supervisor on a busy machine stood still."""
+
 
 def _die_with_the_test() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from faults.databases import Database, PostgresDatabase
-from faults.processes import QUICK, Fleet, Tree
+from faults.processes import LONG_LEASE, QUICK, Fleet, Tree
 from faults.producer import Producer
 from faults.until import until
 
@@ -34,12 +34,18 @@ def drained(database: Database, seconds: float, tree: Tree) -> None:
 def test_a_poison_job_ends_dead_after_exactly_its_deaths_and_good_jobs_are_unharmed(
     database: Database, fleet: Fleet, copies: int, figure: Callable[[str], None]
 ) -> None:
-    with Producer(database) as producer:
+    with Producer(database, LONG_LEASE) as producer:
         kinds = KINDS if copies > 1 else QUICK_KINDS[database.kind]
         poison = [job for how in kinds for job in producer.put("die", copies, how=how)]
         good = producer.put("nap", 40 * copies, seconds=0.02)
     tree = fleet.worker(
-        database, ready=False, processes=2, concurrency=1, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX), QUEUE_MAX_ATTEMPTS="5"
+        database,
+        ready=False,
+        processes=2,
+        concurrency=1,
+        ROWLOCK_DEATHS_MAX=str(DEATHS_MAX),
+        QUEUE_MAX_ATTEMPTS="5",
+        **LONG_LEASE,
     )
     drained(database, 60 * (1 + copies), tree)
     records, starts = database.records(), fleet.journal.by_job("start")
@@ -57,9 +63,9 @@ def test_a_poison_job_ends_dead_after_exactly_its_deaths_and_good_jobs_are_unhar
 
 
 def test_attempts_end_at_their_maximum_also_by_deaths(database: Database, fleet: Fleet) -> None:
-    with Producer(database) as producer:
+    with Producer(database, LONG_LEASE) as producer:
         (job,) = producer.put("die", how="kill", options={"max_attempts": 2})
-    tree = fleet.worker(database, ready=False, concurrency=1, ROWLOCK_DEATHS_MAX="10")
+    tree = fleet.worker(database, ready=False, concurrency=1, ROWLOCK_DEATHS_MAX="10", **LONG_LEASE)
     drained(database, 60, tree)
     found = database.records()[job]
     assert (found.status, found.attempts, len(fleet.journal.all("start"))) == ("failed", 2, 2)
@@ -68,10 +74,10 @@ def test_attempts_end_at_their_maximum_also_by_deaths(database: Database, fleet:
 
 def test_a_good_job_is_not_condemned_for_its_neighbours(database: Database, fleet: Fleet) -> None:
     """Poison and good jobs run in the same process, so every death has several suspects."""
-    with Producer(database) as producer:
+    with Producer(database, LONG_LEASE) as producer:
         (good,) = producer.put("nap", seconds=0.5)
         poison = producer.put("die", 3, how="kill")
-    tree = fleet.worker(database, ready=False, concurrency=4, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX))
+    tree = fleet.worker(database, ready=False, concurrency=4, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX), **LONG_LEASE)
     drained(database, 60, tree)
     records = database.records()
     assert [records[job].status for job in poison] == ["failed"] * 3
@@ -80,9 +86,9 @@ def test_a_good_job_is_not_condemned_for_its_neighbours(database: Database, flee
 
 def test_a_long_job_under_suspicion_does_not_keep_the_others_waiting(sqlite_database: Database, fleet: Fleet) -> None:
     """A good 10-minute job whose process was killed from outside until one more death would quarantine it."""
-    with Producer(sqlite_database) as producer:
+    with Producer(sqlite_database, LONG_LEASE) as producer:
         (long, _) = producer.put("nap", 2, seconds=600)
-        tree = fleet.worker(sqlite_database, ready=False, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX))
+        tree = fleet.worker(sqlite_database, ready=False, ROWLOCK_DEATHS_MAX=str(DEATHS_MAX), **LONG_LEASE)
         for starts in range(1, DEATHS_MAX + 1):
             until(lambda: len(fleet.journal.by_job("start")[long]) == starts, 60, tree.tail)  # noqa: B023
             if starts < DEATHS_MAX:

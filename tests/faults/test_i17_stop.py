@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from faults.databases import Database
-from faults.processes import Fleet
+from faults.processes import LONG_LEASE, Fleet
 from faults.producer import Producer
 from faults.until import after, until
 
@@ -27,7 +27,7 @@ def stop_again_and_again(
 ) -> tuple[list[float], list[str]]:
     """Stop a loaded tree at random moments. Returns the seconds of each stop, and the jobs that never end."""
     took = []
-    with Producer(database) as producer:
+    with Producer(database, LONG_LEASE) as producer:
         endless = [job for name in LONG_JOBS for job in producer.put(name, 2, seconds=600, options={"priority": 1})]
         for _ in range(rounds):
             producer.put("nap", 100, seconds=0.05)
@@ -37,8 +37,8 @@ def stop_again_and_again(
                 ready=False,
                 processes=2,
                 concurrency=8,
-                ROWLOCK_GRACE_SECONDS=str(GRACE_SECONDS),
                 FAULTS_MUTANT=mutant,
+                **LONG_LEASE | {"ROWLOCK_GRACE_SECONDS": str(GRACE_SECONDS)},
             )
             until(lambda: len(fleet.journal.all("start")) > begun + len(endless), 60, tree.tail)  # noqa: B023
             until(after(rng.uniform(0, 0.5)), 1)
@@ -64,7 +64,7 @@ def test_stopping_under_load_is_quick_and_free(
         assert min(took) <= GRACE_SECONDS + 1.0
     records = database.records()
     assert {(records[job].status, records[job].attempts) for job in endless} == {("queued", 0)}
-    tree = fleet.worker(database, ready=False, concurrency=16)
+    tree = fleet.worker(database, ready=False, concurrency=16, **LONG_LEASE)
     until(lambda: database.waiting() <= len(endless), 60, tree.tail)
     done = [job for job in database.records().values() if job.id not in endless]
     assert len(done) == 100 * rounds

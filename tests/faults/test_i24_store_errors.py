@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from faults.databases import Database, MongoDatabase, PostgresDatabase
-from faults.processes import Fleet
+from faults.processes import LONG_LEASE, Fleet, Tree
 from faults.producer import Producer
-from faults.until import after, until
+from faults.until import after, until, until_none_is_left
 
 ENDS = {
     "succeed": ("succeeded", 1, None),
@@ -25,13 +25,13 @@ FINAL = ("succeeded", "failed", "cancelled")
 APP_NAME = "rowlock-attacked"
 SQLSTATES = ("57014", "55P03", "53200", "40001", "XX000", "58030")
 MONGO_CODES = (11601, 262, 112, 146, 24, 8)
-ENOUGH = 200  # attempts, in at least 25 settlements: none of them is hit with a chance of 1 in 10 billion
+WAITING_MAX = 600
 VERBS = ("DELETE ON rowlock.running", "INSERT ON rowlock.finished", "INSERT ON rowlock.delayed")
 
 
 @contextmanager
-def postgres_errors(database: PostgresDatabase, share: float) -> Iterator[None]:
-    """Make this share of settlement statements fail with some SQLSTATE."""
+def postgres_errors(database: PostgresDatabase, share: float, tree: Tree) -> Iterator[Callable[[], bool]]:
+    """Make this share of settlement statements fail with some SQLSTATE. Yields whether one has."""
     with psycopg.connect(database.url, autocommit=True) as connection:
         raised = " ".join(f"WHEN {place} THEN '{code}'" for place, code in enumerate(SQLSTATES))
         connection.execute(
@@ -44,7 +44,7 @@ def postgres_errors(database: PostgresDatabase, share: float) -> Iterator[None]:
             connection.execute(
                 f"CREATE TRIGGER sabotage_{place} AFTER {verb} FOR EACH STATEMENT EXECUTE FUNCTION public.sabotage()"
             )
-        yield
+        yield lambda: bool(tree.events("settle.delayed"))
         # Not dropped: that locks the tables, and deadlocks with workers that lock them in another order.
         connection.execute(
             "CREATE OR REPLACE FUNCTION public.sabotage() RETURNS trigger LANGUAGE plpgsql AS"
@@ -53,18 +53,25 @@ def postgres_errors(database: PostgresDatabase, share: float) -> Iterator[None]:
 
 
 @contextmanager
-def mongo_errors(database: MongoDatabase, rng: random.Random) -> Iterator[None]:
-    """Make the updates of settlements fail with one error code after the other."""
+def mongo_errors(database: MongoDatabase, rng: random.Random) -> Iterator[Callable[[], bool]]:
+    """Make six of ten updates of settlements fail with some error code. Yields whether one has."""
     code = rng.choice(MONGO_CODES)
     data = {"failCommands": ["update"], "errorCode": code, "appName": APP_NAME}
     command = {"configureFailPoint": "failCommand", "data": data}
     print(f"MongoDB answers {code}")
-    database.server.client.admin.command(command | {"mode": {"activationProbability": 0.6}})
+    share = {"mode": {"activationProbability": 0.6}}
+    hits = 0
+
+    def hit() -> bool:
+        nonlocal hits  # a conflict is retried without a log
+        hits += database.server.client.admin.command(command | share)["count"]
+        return hits > 0
+
+    database.server.client.admin.command(command | share)
     try:
-        yield
+        yield hit
     finally:
-        hits = database.server.client.admin.command(command | {"mode": "off"})["count"]
-    assert hits, "the attack has hit nothing"
+        database.server.client.admin.command(command | {"mode": "off"})
 
 
 def attack(
@@ -75,9 +82,9 @@ def attack(
     url = f"{database.url}{'&' if '?' in database.url else '?'}appName={APP_NAME}" if mongo else database.url
     # Small batches: large ones would absorb most errors, since their halves go through. A mutant gets single jobs.
     small = {"ROWLOCK_SETTLE_MAX": "1" if mutant else "8"}
-    tree = fleet.worker(url, processes=2, ready=False, FAULTS_MUTANT=mutant, **small)
+    tree = fleet.worker(url, processes=2, ready=False, FAULTS_MUTANT=mutant, **small, **LONG_LEASE)
     wanted: dict[str, str] = {}
-    with Producer(database) as producer:
+    with Producer(database, LONG_LEASE) as producer:
 
         def put() -> None:
             how = rng.choice(list(ENDS))
@@ -87,20 +94,20 @@ def attack(
         until(lambda: fleet.journal.all("end") or fleet.journal.all("stopped"), 60, tree.tail)
         # A mutant retries a refused settlement: with fewer errors the changed one gets through.
         share = 0.25 if mutant else 0.6
-        with mongo_errors(database, rng) if isinstance(database, MongoDatabase) else postgres_errors(database, share):
-            over, before = after(seconds), ended(fleet)
-            while not (mutant and otherwise(database, wanted)) and not (over() and ended(fleet) >= before + ENOUGH):
-                put()
+        errors = (
+            mongo_errors(database, rng)
+            if isinstance(database, MongoDatabase)
+            else postgres_errors(database, share, tree)
+        )
+        with errors as hit:
+            over, patience = after(seconds), after(seconds + 60)
+            while not (mutant and otherwise(database, wanted)) and not (over() and hit()):
+                assert not patience(), "the attack hits nothing"
+                if database.waiting() < WAITING_MAX:  # or a slow machine would have them all left at the end
+                    put()
                 until(after(0.1), 1)
-        until(lambda: database.waiting() == 0, 60, tree.tail)
-    # On MongoDB the settlement retries a conflict without logging it.
-    assert mongo or mutant or tree.events("settle.delayed"), "the attack has hit nothing"
+        until_none_is_left(database.waiting, 60, tree.tail)
     return otherwise(database, wanted)
-
-
-def ended(fleet: Fleet) -> int:
-    """Return how many attempts have come to their end."""
-    return len(fleet.journal.all("end")) + len(fleet.journal.all("stopped"))
 
 
 def otherwise(database: Database, wanted: dict[str, str]) -> list[str]:

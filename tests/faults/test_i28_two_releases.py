@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faults.databases import Database
-from faults.processes import Fleet, Tree
+from faults.processes import QUICK, Fleet, Tree
 from faults.producer import Producer
 from faults.releases import contracting_release, next_release
 from faults.until import until
@@ -21,6 +21,7 @@ from rowlock.storage.records import JobFilter, NewJob
 from rowlock.storage.reliability import FailureFilter
 
 PATIENCE_SECONDS = 60.0
+LEASE = {**QUICK, "QUEUE_VISIBILITY_MS": "10000"}  # none is to be lost; one of 1 s would be, on a busy machine
 NEXT_APP = "faults.next_app:app"
 REFUSED = "upgrade this installation"
 EXPECTED = {"worker.died", "worker.failed", "job.crashed", "job.released", "job.type_unknown"}
@@ -99,21 +100,21 @@ def test_a_release_works_beside_the_next_one_and_ends_with_the_one_after_it(
     place: Database, fleet: Fleet, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     following, last = next_release(tmp_path / "next"), contracting_release(tmp_path / "last")
-    with Producer(place) as producer:
-        before = fleet.worker(place)
+    with Producer(place, LEASE) as producer:
+        before = fleet.worker(place, **LEASE)
         put = each_runs_some(fleet, place, producer, [before])
         put += producer.put("nap", 40, seconds=0.02)
         assert "applied" in following.migrate(fleet, place), "the work goes on meanwhile"
         put += each_runs_some(fleet, place, producer, [before])
         before.stop()
-        restarted = fleet.worker(place)
+        restarted = fleet.worker(place, **LEASE)
         put += each_runs_some(fleet, place, producer, [restarted])
 
         fresh = [NewJob(uuid7(), name, "{}") for name in ("fresh", "tock")]  # names of the next release
         on_the_store(producer, lambda store: store.enqueue(fresh))
         until(lambda: restarted.events("job.type_unknown"), PATIENCE_SECONDS, restarted.tail)
         assert unserved(producer) == {"fresh", "tock"}
-        after = fleet.worker(place, app=NEXT_APP, **following.environment)
+        after = fleet.worker(place, app=NEXT_APP, **LEASE, **following.environment)
         put += each_runs_some(fleet, place, producer, [restarted, after])
         assert unserved(producer) == set(), "to the older release, too: the newer workers have them"
 

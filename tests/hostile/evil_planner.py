@@ -77,6 +77,7 @@ def processor_unlimited(order: Order) -> None:
 def grow(_: Order) -> None:
     """Up to 600 MB, which is more than it may."""
     held = [bytearray(b"x") * (1 << 20) for _ in range(600)]
+    time.sleep(3)  # to be looked at, also by a sandbox that stands still for a moment
     say({"refused": f"it has {len(held)} MB", "code": "too_much"})
 
 

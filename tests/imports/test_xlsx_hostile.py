@@ -49,7 +49,7 @@ def verdict(path: Path) -> str:
         [sys.executable, "-c", textwrap.dedent(script), str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ def notes_url() -> Iterator[str]:
         )
     yield f"http://127.0.0.1:{port}"
     process.terminate()
-    process.wait(10)
+    process.wait(60)
 
 
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **environment: str) -> ModuleType:

@@ -70,9 +70,9 @@ def service() -> Iterator[Service]:
 
     thread = Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    yield made.get(timeout=10)
+    yield made.get(timeout=60)
     loop.call_soon_threadsafe(over.set)
-    thread.join(10)
+    thread.join(60)
     loop.close()
 
 

@@ -88,7 +88,7 @@ def test_a_worker_whose_store_hangs_at_the_start_stops(by_signal: bool) -> None:
                 child.send_signal(signal.SIGTERM)
             else:
                 child.stdin.close()
-            assert child.wait(timeout=10) == 0
+            assert child.wait(timeout=60) == 0
         finally:
             child.kill()
 

@@ -17,7 +17,7 @@ from rowlock.storage.records import NewJob, Outcome, Settlement
 from rowlock.storage.sqlite import SqliteStore, listen
 
 Hint = tuple[str, str]
-SECONDS = 10
+SECONDS = 60
 ANY = ("queue", "*")
 
 

@@ -216,9 +216,10 @@ async def test_the_command_line_goes_before_the_environment(run: Run, site: Site
 
 async def test_a_server_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_AGAIN_SECONDS", 0.001)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    done = await run("health", "--server", url, "--json")
+    with socket.socket() as nobody:  # holds the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        done = await run("health", "--server", url, "--json")
     assert (done.code, done.json["code"]) == (1, "server_unavailable")
     assert "check the address, and that `rowlock serve` runs there" in done.err
 

@@ -308,16 +308,17 @@ async def test_a_server_that_stays_busy_is_left_alone(
 
 
 async def test_a_server_that_is_not_there(at_once: None) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    async with Client(url, TOKEN) as client:
-        for ask in (client.stats(), client.enqueue("ping"), anext(aiter(client.events()))):
-            with pytest.raises(RequestFailed) as away:
-                await ask
-            assert away.value.code == "server_unavailable"
-            assert str(away.value).startswith(f"{url} cannot be reached")
-            assert "rowlock serve" in str(away.value)
-            assert TOKEN not in repr(away.value)
+    with socket.socket() as nobody:  # holds the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        async with Client(url, TOKEN) as client:
+            for ask in (client.stats(), client.enqueue("ping"), anext(aiter(client.events()))):
+                with pytest.raises(RequestFailed) as away:
+                    await ask
+                assert away.value.code == "server_unavailable"
+                assert str(away.value).startswith(f"{url} cannot be reached")
+                assert "rowlock serve" in str(away.value)
+                assert TOKEN not in repr(away.value)
 
 
 async def test_a_server_that_does_not_answer(at_once: None) -> None:

@@ -100,7 +100,7 @@ async def test_a_request_that_failed_before_it_began_is_done_the_next_time(site:
 async def test_a_request_that_took_too_long_is_not_given_away_while_its_job_is_on_its_way(
     make_site: MakeSite, clock: Any
 ) -> None:
-    site = await make_site(http_request_seconds=0.4)
+    site = await make_site(http_request_seconds=1.5)
     store = site.app.store
     with store.stalled("enqueue"):
         arrived = store.next("enqueue stalled")

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
+from itertools import count
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from web.malformed import MALFORMED, ODD_PATHS
 from web.site import Site, problem
 from web.wire import Answer, Wire, body_of, chunk, enqueue, head, not_refused, wire
 
-QUICK = {"http_header_seconds": 0.4, "http_body_seconds": 0.4}
+QUICK = {"http_header_seconds": 1.0, "http_body_seconds": 1.0}
 SLACK_SECONDS = 30.0
 """How much later than its limit something may end on a busy machine."""
 
@@ -269,16 +270,16 @@ async def test_answers_that_nobody_reads_are_not_kept(site: Site, monkeypatch: p
 
 @pytest.mark.parametrize("verb", ["page", "token"])
 async def test_a_store_that_stands_still_is_not_waited_for(make_site: MakeSite, verb: str) -> None:
-    site = await make_site(http_request_seconds=0.4)
+    site = await make_site(http_request_seconds=1.5)
     with site.app.store.stalled(verb):
         told = problem(await site.get("/api/v1/queue"), 504, "timeout")
-        assert "0.4 seconds" in told["detail"]
+        assert "1.5 seconds" in told["detail"]
     await served(site)
 
 
 @pytest.mark.parametrize("verbs", [["begin_request"], ["enqueue"], ["enqueue", "release_request"], ["end_request"]])
 async def test_nor_with_an_idempotency_key(make_site: MakeSite, verbs: list[str]) -> None:
-    site = await make_site(http_request_seconds=0.4)
+    site = await make_site(http_request_seconds=1.5)
     with ExitStack() as stack:
         for verb in verbs:
             stack.enter_context(site.app.store.stalled(verb))
@@ -289,14 +290,13 @@ async def test_nor_with_an_idempotency_key(make_site: MakeSite, verbs: list[str]
 
 async def test_answers_on_a_kept_connection_do_not_wait_for_the_network(site: Site) -> None:
     """A head and its body go out in two packets: unless told otherwise, the second waits for the first's receipt."""
-    took = []
-    async with wire(site.port) as line:
-        for _ in range(21):
+    async with wire(site.port) as line, asyncio.timeout(SLACK_SECONDS):
+        for number in count():
             began = time.monotonic()
             await line.send(head(site, path="/healthz"))
             assert await line.answer() is not None
-            took.append(time.monotonic() - began)
-    assert min(took[1:]) < 0.03  # otherwise each takes 40 ms, except the first
+            if number and time.monotonic() - began < 0.03:  # otherwise each takes 40 ms, except the first
+                break
 
 
 # -- size ------------------------------------------------------------------------------------------

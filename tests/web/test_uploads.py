@@ -326,12 +326,12 @@ async def test_whoever_falls_silent_is_told_and_leaves_nothing(make_shop: Any) -
 
 
 async def test_a_slow_sender_is_waited_for_longer_than_other_requests_may_take(make_shop: Any) -> None:
-    shop = await make_shop(http_body_seconds=30.0, http_request_seconds=0.5)
+    shop = await make_shop(http_body_seconds=60.0, http_request_seconds=2.0)
     begun = asyncio.get_running_loop().time()
 
     async def slow() -> AsyncIterator[bytes]:
         yield CSV
-        while asyncio.get_running_loop().time() - begun < 0.8:
+        while asyncio.get_running_loop().time() - begun < 2.5:
             await asyncio.sleep(0.05)
             yield b"a@b.c,A\r\n"
 

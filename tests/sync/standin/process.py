@@ -51,7 +51,7 @@ class StandIn:
     def close(self) -> None:
         self._control.close()
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         if self._process.stdout is not None:
             self._process.stdout.close()
 
