@@ -1,4 +1,4 @@
-"""The application behind the pages in these tests: the reference application, with jobs that go as they are told to."""
+"""The application of these tests: the reference application, with jobs whose outcome a test decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["app"]
 
 @app.job("invoice.send")
 async def send_invoice(job: Job, number: int = 0, mended: str = "", reason: str = "") -> dict[str, Any]:
-    """Dies at once, unless what is wrong has been mended: a file of that name is there."""
+    """Fails immediately unless a file of that name exists, which stands for a fixed cause."""
     if not mended or not Path(mended).exists():
         raise Permanent(reason or "the mail server refuses our password")
     return {"sent": number}

@@ -1,4 +1,4 @@
-"""One browser for each process of the tests, and the pages of `rowlock up` to look at with it."""
+"""One browser for each test process, and the pages of `rowlock up`."""
 
 from __future__ import annotations
 

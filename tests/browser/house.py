@@ -1,4 +1,4 @@
-"""`rowlock up`, running for real: where its pages are, who may see them, and what happens behind them."""
+"""A running `rowlock up`: the address of its pages, tokens, and access to its store."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class House:
         return found
 
     async def dead(self, count: int = 1, **payload: Any) -> list[str]:
-        """The ids of so many jobs that have failed for good."""
+        """Return the ids of this many dead letters."""
         company = payload.pop("company", None)
         given = {} if company is None else {"companyId": company}
         ids = [await self.enqueue("invoice.send", {"number": n} | payload, **given) for n in range(count)]

@@ -1,4 +1,4 @@
-"""A house in which something of everything has happened, for looking at every page."""
+"""A site with at least one of everything, for looking at every page."""
 
 from __future__ import annotations
 

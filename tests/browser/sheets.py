@@ -1,4 +1,4 @@
-"""Files that people upload: customers, as an office keeps them."""
+"""Files that people upload: customers, as an office has them."""
 
 from __future__ import annotations
 

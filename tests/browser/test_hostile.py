@@ -1,4 +1,4 @@
-"""Hostile strings, wherever they come from, are shown as the text that they are, and do nothing."""
+"""Hostile strings from any source are shown as text and do nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in the browser: uploaded, checked, watched until they end, mended and uploaded again."""
+"""Files in the browser: uploaded, checked, followed until they end, corrected and uploaded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in the browser: found, watched, cancelled, run now; dead ones retried and discarded, one or many."""
+"""Jobs in the browser: search, follow, cancel, run now; dead letters are retried and discarded, one or many."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_job_that_waits_is_cancelled_and_changed_minds_are_possible(hous
     await shows(page, "succeeded")
 
 
-async def test_whoever_is_slower_is_told_that_nothing_was_changed(house: House, visit: Visit) -> None:
+async def test_the_slower_of_two_people_sees_that_nothing_was_changed(house: House, visit: Visit) -> None:
     job_id = await house.enqueue("healthPing", delaySeconds=3_600)
     visitor = await visit(house, "operator", f"/jobs/{job_id}", java_script_enabled=False)
     await house.ask("POST", f"/api/v1/queue/{job_id}/cancel")

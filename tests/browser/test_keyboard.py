@@ -1,4 +1,4 @@
-"""By keyboard alone: everything that matters is reached, seen to be reached, and done."""
+"""By keyboard alone: everything important can be reached, shows its focus, and works."""
 
 from __future__ import annotations
 

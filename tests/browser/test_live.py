@@ -1,4 +1,4 @@
-"""What happens is seen where it is looked at: by everybody, at once, and after the server was away."""
+"""Changes appear on open pages: for everybody, immediately, and after the server was unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page, in light, in dark and on a phone: accessible, legible, without sideways scrolling; and its pictures."""
+"""Every page, in light, in dark and on a phone: accessible, legible, without horizontal scrolling; with screenshots."""
 
 from __future__ import annotations
 

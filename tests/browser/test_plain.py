@@ -1,4 +1,4 @@
-"""Without JavaScript: everything can be read, and what a form can do is done."""
+"""Without JavaScript: everything can be read, and forms work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rig itself: what must not happen on a page fails a test."""
+"""The test setup itself: errors on a page fail a test."""
 
 from __future__ import annotations
 

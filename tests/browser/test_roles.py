@@ -1,4 +1,4 @@
-"""What you may not do is not offered, and refused when it is asked for all the same."""
+"""Actions that a role does not allow are not offered, and are refused when requested directly."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_an_operator_is_offered_what_operators_may_do(house: House, visit:
     assert sorted(await actions(page)) == ["Discard…", "Retry", "Sign out"]
 
 
-async def test_whoever_has_nothing_yet_is_told_what_to_do(house: House, visit: Visit) -> None:
+async def test_empty_pages_say_what_to_do(house: House, visit: Visit) -> None:
     visitor = await visit(house, await house.token("operator", "a-company-without-anything"))
     page = visitor.page
     for path, words in {

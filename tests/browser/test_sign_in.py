@@ -1,4 +1,4 @@
-"""Signing in and out: by the form, by the link of the terminal, with tokens that are wrong, ended or revoked."""
+"""Signing in and out: with the form, with the link of the terminal, with wrong, expired and revoked tokens."""
 
 from __future__ import annotations
 

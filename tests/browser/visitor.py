@@ -1,4 +1,4 @@
-"""Somebody with a browser of their own: what they see, and whatever goes wrong meanwhile."""
+"""A person with their own browser: what they see, and any errors meanwhile."""
 
 from __future__ import annotations
 

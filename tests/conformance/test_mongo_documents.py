@@ -127,7 +127,7 @@ async def test_a_write_that_is_refused_in_a_transaction_says_so(
     store: Store, database: Database[dict[str, Any]]
 ) -> None:
     database["ledger"].insert_one({"_id": 1})
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="already exists"):
         async with store.transaction() as transaction:
             await transaction.execute({"insert": "ledger", "documents": [{"_id": 2}, {"_id": 1}]})
     assert [line["_id"] for line in database["ledger"].find()] == [1]

@@ -1,1 +1,1 @@
-"""Input that wants to be something else: data that would be code, secrets that would be read."""
+"""Hostile input: data that would be executed, secrets that would be shown."""

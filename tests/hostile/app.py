@@ -26,7 +26,7 @@ twice = Backoff(max_attempts=2, base_seconds=0)
 
 @app.job("echo", retry=once)
 async def echo(job: Job) -> dict[str, Any]:
-    """Gives back what it got."""
+    """Returns its payload."""
     return job.payload
 
 

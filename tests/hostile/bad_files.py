@@ -1,4 +1,4 @@
-"""Files made to kill, stall or fool whoever reads them: how each is made, and what must become of it."""
+"""Files made to kill, stall or fool the reader: how each is made, and its expected outcome."""
 
 from __future__ import annotations
 

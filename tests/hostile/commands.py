@@ -1,4 +1,4 @@
-"""Commands of `rowlock` in the test's own process: as a shell would see them, without the time that a process takes."""
+"""Commands of `rowlock` in the process of the test: as from a shell, without the time to start a process."""
 
 from __future__ import annotations
 

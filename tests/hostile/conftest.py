@@ -1,4 +1,4 @@
-"""The same databases and process trees as under attack by faults."""
+"""The same databases and process trees as in tests/faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemathesis over the whole description of a site: its command, in a process of its own."""
+"""Schemathesis over the whole description of a site: its command, in a separate process."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def most_clients(wanted: int) -> int:
 
 
 class Listeners:
-    """So many clients that listen to one server."""
+    """Many clients with event streams from one server."""
 
     def __init__(self, port: int, token: str, query: str = "") -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""Reading files in the real sandbox, with what its child takes measured from outside."""
+"""Reading files in the real sandbox, with the resources of its child measured from outside."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def read(sandbox: Sandbox, order: Order, seconds: float = PATIENCE_SECONDS
 
 
 async def verdicts(files: list[BadFile], folder: Path) -> tuple[dict[str, object], dict[str, object]]:
-    """What was expected of each file, and what became of it, with what it took where that was too much."""
+    """The expected and the actual outcome of each file, with the resources it used if they were too many."""
     expected: dict[str, object] = {}
     found: dict[str, object] = {}
     with mock.patch.object(sandbox_module, "_REST_SECONDS", 0.0):

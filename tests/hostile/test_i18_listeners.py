@@ -1,4 +1,4 @@
-"""I18, those who listen: clients that never read cost little and not for long; thousands come and go at once."""
+"""I18, event streams: clients that never read cost little and are closed; thousands connect and disconnect at once."""
 
 from __future__ import annotations
 

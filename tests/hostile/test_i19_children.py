@@ -1,4 +1,4 @@
-"""I19, from within: a planner that a file has taken over can do nothing to its worker but fail to read that file."""
+"""I19, from within: a planner that a file has taken over can only fail to read that file."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_reader_s_last_words_are_for_the_operator_only(
     assert str(tmp_path) not in words
 
 
-async def test_a_fault_of_whoever_is_told_the_progress_is_not_the_file_s(sandbox: Sandbox, order: Order) -> None:
+async def test_an_error_of_the_progress_callback_is_not_an_error_of_the_file(sandbox: Sandbox, order: Order) -> None:
     async def fail(_: float) -> None:
         raise TimeoutError("the store")
 

@@ -1,4 +1,4 @@
-"""I19: no file kills or stalls a worker: each has its verdict, in time, in little memory, and the next is read."""
+"""I19: no file kills or stalls a worker: each gets its result in time and in little memory, and the next is read."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ async def test_names_keys_and_filters_are_data_to_every_verb(database: Database)
             assert record is not None
             assert (record.error, record.trace, record.unique_key, record.limit_key) == (text, text, text, text)
             await store.pause_key(text, 1.0)
-            # What is not an id is nobody's.
+            # A malformed id belongs to no job.
             assert await store.get(text) is None
             assert (await store.cancel(text)).value == "not_found"
             assert (await store.retry(JobFilter(ids=[text]), 10)).retried == []

@@ -1,4 +1,4 @@
-"""I22: secrets never leave: not by logs, stored errors or the command line, wherever they came in."""
+"""I22: secrets are not shown in logs, stored errors or the command line, wherever they came from."""
 
 from __future__ import annotations
 

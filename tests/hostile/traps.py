@@ -1,4 +1,4 @@
-"""Nobody may import this or call what is in it: whoever does leaves a mark in the file that HOSTILE_MARK names."""
+"""Must never be imported or called: each import and call writes a mark to the file named by HOSTILE_MARK."""
 
 from __future__ import annotations
 

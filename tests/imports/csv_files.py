@@ -1,4 +1,4 @@
-"""Small files of delimited text, and what the reader makes of them."""
+"""Small files of delimited text, and what the reader returns for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at the files that an import store holds."""
+"""Listing the files in an import store."""
 
 from __future__ import annotations
 

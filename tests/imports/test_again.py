@@ -1,4 +1,4 @@
-"""The file of a dry run, imported for real: without sending it again, once, and as long as it is kept."""
+"""Importing the file of a dry run: without uploading it again, once, and as long as it is stored."""
 
 from __future__ import annotations
 

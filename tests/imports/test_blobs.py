@@ -1,4 +1,4 @@
-"""Files in the import store: durable, whole or not there at all, and never outside of it."""
+"""Files in the import store: durable, complete or missing, and never outside its folder."""
 
 from __future__ import annotations
 

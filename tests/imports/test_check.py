@@ -1,4 +1,4 @@
-"""The check of rows: which are good, with which values, and what is told about the others."""
+"""The check of rows: the good rows with their values, and the errors of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled check and pydantic, cell by cell, come to the same verdict, errors and values on any input."""
+"""The compiled check and pydantic, cell by cell, return the same errors and values for any input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single cells: what each text is, under the declared formats, and what is refused because it would be a guess."""
+"""Single cells: the value of each text under the declared formats, and what is refused instead of guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Others in the way of an import's transaction cost it time, and no attempt."""
+"""Conflicting transactions cost an import time, and no attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialects and encodings: found out from the file, never from its name alone."""
+"""Dialects and encodings: detected from the content, never from the name alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: what is a cell, what is a line, and what a malformed record costs."""
+"""Records: cells, lines, and the effect of malformed records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd records cost little: counted in steps of the record reader, not in seconds."""
+"""Malformed records are cheap: counted in steps of the record reader, not in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files that would take long to read are read in part, or counted, or refused."""
+"""Small files that would take long to read are read in part, counted, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of an import that has failed for good: what people see of it, and how its import goes on."""
+"""An import job that becomes a dead letter: what people see, and how the import is resumed."""
 
 from __future__ import annotations
 

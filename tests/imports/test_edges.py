@@ -1,4 +1,4 @@
-"""What people, operators and odd files do to imports: nothing is lost, doubled or told that should not be."""
+"""Unusual actions of users and operators, and unusual files: nothing is lost, doubled or disclosed."""
 
 from __future__ import annotations
 

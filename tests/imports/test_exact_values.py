@@ -1,4 +1,4 @@
-"""What is in the table is what was in the file, on every store; what cannot be kept exactly is an error of its row."""
+"""Tables store exactly the values of the file, on every store; other values are errors of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields: what a pydantic model says about the columns, as plain data."""
+"""Fields: the columns that a pydantic model declares, as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files by name come from the import folder, and from nowhere else."""
+"""Files by name come only from the import folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers: which column of a file is for which field, and what is told when that is not clear."""
+"""Headers: which column belongs to which field, and the errors if that is not clear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hooks return is checked like cells, on every store, and each row keeps its number."""
+"""The output of hooks is checked like cells, on every store, and each row keeps its number."""
 
 from __future__ import annotations
 

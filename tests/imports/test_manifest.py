@@ -1,4 +1,4 @@
-"""The manifest: exact names before patterns, and what is wrong in it is named by file, line and entry."""
+"""The manifest: exact names before patterns, and errors that name file, line and entry."""
 
 from __future__ import annotations
 

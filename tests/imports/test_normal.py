@@ -1,4 +1,4 @@
-"""Texts of keys and headers that look the same are the same."""
+"""Texts of keys and headers that look equal are equal."""
 
 from __future__ import annotations
 

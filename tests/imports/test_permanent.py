@@ -1,4 +1,4 @@
-"""What trying again cannot put right fails an import at once, and says what to do."""
+"""Errors that a retry cannot fix fail an import immediately, with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file goes in; its good rows are in the table, each bad cell is named, and every row is accounted for."""
+"""A whole import: good rows are in the table, each bad cell is reported, and every row is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file whose rows refer to each other is imported in however many chunks; only rows to blame are refused."""
+"""Files whose rows refer to each other are imported with any number of chunks; only invalid rows are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`replace`: what is there stays until there is something to take its place, on every store."""
+"""`replace`: existing rows stay until their replacement is loaded, on every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""errors.csv: the user's own rows with the reasons, and nothing in it that a spreadsheet program would run."""
+"""errors.csv: the user's own rows with the reasons, without cells that a spreadsheet program would run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk files: whatever the rows are like, each is in one of them, and none is much larger than was asked for."""
+"""Chunk files: each row is in exactly one, and none is much larger than requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An import that its errors stop says what was wrong, and with how many rows."""
+"""An import that stops after too many errors reports them, and the number of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receiving a file: what it is, how large it may be, and that nothing is left of what was not taken."""
+"""Receiving a file: its type, its size limit, and that refused files leave nothing behind."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_memory_does_not_grow_with_the_file(blobs: Blobs) -> None:
     assert peak < 8_000_000
 
 
-async def test_whoever_stops_in_the_middle_leaves_nothing(blobs: Blobs) -> None:
+async def test_an_interrupted_upload_leaves_nothing(blobs: Blobs) -> None:
     async with Incoming(blobs, "a.csv", load()) as incoming:
         await incoming.write(CSV * 100_000)
         assert len(left(blobs)) == 1

@@ -1,4 +1,4 @@
-"""MongoDB without a replica set: imports load each row once and count it right; what cannot work is refused at once."""
+"""MongoDB without a replica set: imports load and count each row once; what cannot work is refused immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a column takes, in words: one sentence that whoever fills in the file can follow."""
+"""Field help: one sentence that describes the accepted values of a column."""
 
 from __future__ import annotations
 

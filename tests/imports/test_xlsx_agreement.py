@@ -1,4 +1,4 @@
-"""The fast way through a sheet and expat say the same; and both say what openpyxl says."""
+"""The fast reader of sheets and expat agree with each other and with openpyxl."""
 
 from __future__ import annotations
 

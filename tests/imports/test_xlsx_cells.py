@@ -1,4 +1,4 @@
-"""Cells of a workbook: every kind that writers produce, and what is read from it."""
+"""Cells of a workbook: every kind that writers produce, and its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are no good workbook: each is told what it is, and what to do next."""
+"""Files that are not valid workbooks: the error says what they are, and what to do."""
 
 from __future__ import annotations
 

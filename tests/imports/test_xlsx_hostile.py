@@ -1,4 +1,4 @@
-"""Workbooks made to do harm: a verdict within seconds, in little memory, and never anything but a refusal."""
+"""Workbooks made to do harm are refused within seconds and in little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workbooks for tests: raw XML in a zip, where no library would write such a file, and what the reader says of them."""
+"""Workbooks for tests: raw XML in a zip, for files that no library would write, and their values."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def read(
 
 
 def cells_of(folder: Path, *cells: str, styles: str | None = None, shared: str | None = None) -> list[Cell]:
-    """What becomes of cells, each the XML after `<c`, in one row each; the file is read in both ways."""
+    """Return the values of cells, each given as the XML after `<c`, one per row; the file is read in both ways."""
     rows = "".join(f'<row r="{n}"><c r="A{n}"{cell}</row>' for n, cell in enumerate(cells, 1))
     fast = read(one_sheet(folder, rows, styles=styles, shared=shared))
     slow = read(one_sheet(folder, f"<!-- -->{rows}", styles=styles, shared=shared))

@@ -1,1 +1,1 @@
-"""A simple model of a job's life, and stores held to it."""
+"""A simple model of the life of jobs, compared with every store."""

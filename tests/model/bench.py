@@ -1,4 +1,4 @@
-"""What every machine runs on."""
+"""The store and the clock that every state machine uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the limits of calls and the holds of subjects mean, in the plainest terms; times are seconds."""
+"""A simple model of rate limits and subject locks; times are in seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MadeCall:
 
     @property
     def latest(self) -> float:
-        """The last moment at which it can have arrived: whoever makes it has given up by the end of its hold."""
+        """The last moment at which the call can have arrived: the caller has given up when its hold ends."""
         return self.held_until if self.ended_at is None else min(self.ended_at, self.held_until)
 
     def free_at(self, limit: CallLimit) -> float:

@@ -1,4 +1,4 @@
-"""Applications on one database, through which random files go; and the oracle beside them."""
+"""Applications on one database that import random files, with the oracle beside them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ImportBench:
         return path
 
     def load(self, case: Case, path: Path, **about: Any) -> tuple[ImportRecord, list[ErrorRow]]:
-        """Import a file; what became of it, and its rows with errors."""
+        """Import a file; return its result and its rows with errors."""
         return self.run(self._load(self.app(case), path, About(type=path.stem, force=True, **about)))
 
     async def _load(self, app: Rowlock, path: Path, about: About) -> tuple[ImportRecord, list[ErrorRow]]:

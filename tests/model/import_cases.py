@@ -225,7 +225,7 @@ class _Writer:
         self._rank = {normal(cell.value): place for place, cell in reversed([*enumerate(self._ranked)])}
 
     def rows(self, count: int, known: Sequence[Mapping[str, Cell]]) -> list[dict[str, Cell]]:
-        """So many rows, some of them as they are in the table already."""
+        """Return this many rows, some of them identical to rows of the table."""
         some = [dict(row) for row in known]
         return [self._random.choice(some) if some and self._one_in(6) else self._row() for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""Guards of imports taken out on purpose, to see that the oracle notices."""
+"""Guards of imports that are removed to show that the oracle notices."""
 
 from __future__ import annotations
 

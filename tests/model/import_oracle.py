@@ -1,4 +1,4 @@
-"""What a database itself makes of each row alone: a second table, and its own driver, without Rowlock."""
+"""The oracle: each row is written alone into a second table, with the driver and without Rowlock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Verdicts:
-    """The numbers of the rows by what became of them."""
+    """The numbers of the rows by outcome."""
 
     inserted: set[int] = field(default_factory=set)
     updated: set[int] = field(default_factory=set)

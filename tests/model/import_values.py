@@ -1,4 +1,4 @@
-"""Cells with the values that they mean, and values in a form in which those of tables can be compared."""
+"""Cells with their values, and values in a form that can be compared with those of tables."""
 
 from __future__ import annotations
 

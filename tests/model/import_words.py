@@ -1,4 +1,4 @@
-"""The columns and rules that each store can declare, in its own words."""
+"""The columns and rules that each store can declare, in its own syntax."""
 
 from __future__ import annotations
 

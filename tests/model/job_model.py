@@ -1,4 +1,4 @@
-"""The life of jobs in plain Python: what a store must agree with, verb by verb."""
+"""The life of jobs in plain Python, compared with a store call by call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of calls stays within its limits, wherever in its time each arrives; any sequence of holds agrees."""
+"""Random sequences of calls stay within their limits, whenever each arrives; random sequences of locks agree."""
 
 from __future__ import annotations
 

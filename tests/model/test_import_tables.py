@@ -1,4 +1,4 @@
-"""Random files into random tables: every row has one outcome, and the table is what the database makes of it."""
+"""Random files into random tables: every row has one outcome, and the table equals that of the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of verbs leaves a store and the model in the same state."""
+"""Random sequences of store calls leave a store and the model in the same state."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(job_id=jobs, outcome=st.sampled_from(Outcome))
     def intrude(self, job_id: JobId, outcome: Outcome) -> None:
-        """Whoever is not the owner, or has another lease, changes nothing."""
+        """A worker that is not the owner, or has another lease, changes nothing."""
         job = self.model.jobs.get(job_id)
         owner, lease = (ANN, 1) if job is None else (job.owner or ANN, job.lease)
         for someone, number in ((owner, lease - 1), (owner, lease + 1), (STRANGER, lease)):

@@ -1,4 +1,4 @@
-"""The stand-in, one process for the session, as new for each test; a small service; applications on every store."""
+"""The stand-in, one process per session, reset for each test; a small service; applications on every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small service on a real port: it keeps what it is asked, and answers as the test says."""
+"""A small service on a real port: it records its requests, and responds as the test says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reply:
     json: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None  # instead of JSON
-    cut_at: int | None = None  # so many bytes of the answer, then the connection ends
+    cut_at: int | None = None  # the connection is cut after this many bytes of the response
     wait: asyncio.Event | None = None  # before it answers
     byte_seconds: float = 0.0  # between one byte of it and the next
 
@@ -81,7 +81,7 @@ class Service:
             while await self._one(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # whoever hangs up has its reasons
+            pass  # the client closed the connection
         finally:
             del self._connections[writer]
             writer.close()

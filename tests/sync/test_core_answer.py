@@ -1,4 +1,4 @@
-"""What an answer means, unless a connector knows better."""
+"""The meaning of responses, by default and with a connector's own classification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: many waiting updates in few calls, each job settled on its own, the newest value of each property."""
+"""Batches: many waiting updates in few calls, each job settled separately, the newest value of each property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call: what is sent, what the answer means, and what is told of it."""
+"""One call: the request, the meaning of the response, and what is logged."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ async def test_what_was_called_is_counted(hub: Integration, service: Service) ->
     }
 
 
-async def test_a_call_carries_the_trace_of_whoever_enqueued_it(
+async def test_a_call_carries_the_trace_of_its_enqueue(
     hub: Integration, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider())

@@ -1,4 +1,4 @@
-"""Declarations: what an integration and its operations may be, and what a mistake is told."""
+"""Declarations: valid integrations and operations, and the errors for invalid ones."""
 
 from __future__ import annotations
 

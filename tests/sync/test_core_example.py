@@ -1,4 +1,4 @@
-"""The worked example of the documentation: a second integration in one small file, with its own tiny service."""
+"""The example of the documentation: a second integration in one small file, with its own small service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: kept before a call is made, by all processes together; a limit that is reached costs no attempt."""
+"""Rate limits: enforced before each call, for all processes together; a reached limit costs no attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sync.service import Reply, Service
 
 
 def most_in(service: Service, seconds: float, part: str = "") -> int:
-    """The most requests that came in any window of so many seconds, by the service's own clock."""
+    """Return the maximum number of requests in any window of this length, by the service's clock."""
     times = sorted(asked.at for asked in service.asked if part in asked.path)
     return max(sum(start <= at < start + seconds for at in times) for start in times)
 

@@ -1,4 +1,4 @@
-"""Stats and monitor: the counts, the latest failures, the lag and the budget, as the document has them."""
+"""Stats and monitor: the counts, the latest failures, the lag and the remaining calls, as documented."""
 
 from __future__ import annotations
 

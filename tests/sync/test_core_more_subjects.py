@@ -1,4 +1,4 @@
-"""A job that finds out, while it works, what else nobody may call about."""
+"""Jobs that lock another subject while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest enqueued value wins: an enqueue that is answered with an older job makes that job write the new value."""
+"""The newest enqueued value wins: an enqueue that returns an older job makes that job write the new value."""
 
 from __future__ import annotations
 

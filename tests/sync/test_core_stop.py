@@ -1,4 +1,4 @@
-"""Calls that are cut short from our side: by a cancellation, a deadline, a worker that stops or dies."""
+"""Calls that are interrupted locally: by a cancellation, a deadline, a worker that stops or dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects: jobs about the same never call at once, and no old value comes after a newer one."""
+"""Subjects: jobs about the same subject never call concurrently, and no old value overwrites a newer one."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_the_subject_is_free_after_an_answer_and_held_on_after_none(
     "reply", [*(Reply(status) for status in (502, 504, 520, 527)), Reply(cut_at=0), Reply(json={"a": 1}, cut_at=40)]
 )
 async def test_what_may_still_be_worked_on_stays_held(make_hub: MakeHub, service: Service, reply: Reply) -> None:
-    """Whoever stands between hung up, or gave up; the service may go on."""
+    """The gateway closed the connection or gave up; the service may still process the request."""
     hub = await make_hub(limits=FAST, timeout_seconds=20)
     setter(hub)
     app = hub._app
@@ -291,7 +291,7 @@ async def test_a_hold_is_renewed_before_a_call_that_it_would_not_outlast(store: 
     assert await hold.end({}) == []
 
 
-async def test_a_hold_whose_time_is_over_is_lost_whoever_has_it_now(store: Store) -> None:
+async def test_an_expired_hold_is_lost_even_if_nobody_took_it(store: Store) -> None:
     """Another may have had it in between, and have left no mark: a call of his may be under way."""
     hold = SubjectLock(store, "crm:default", "me", 30.0)
     await hold.take(["a"])

@@ -1,4 +1,4 @@
-"""What HubSpot's answer to a batch says of each record in it."""
+"""The outcome of each record in HubSpot's response to a batch."""
 
 from __future__ import annotations
 

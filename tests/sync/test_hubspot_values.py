@@ -1,4 +1,4 @@
-"""What goes to HubSpot as text: addresses, amounts, and what its answers say about its limits."""
+"""Values sent to HubSpot: addresses and amounts; and the limits in its responses."""
 
 from __future__ import annotations
 

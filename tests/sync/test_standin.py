@@ -1,4 +1,4 @@
-"""The judge itself: the stand-in is as strict as HubSpot, counts every call, and fails as it is told."""
+"""The stand-in itself: it is as strict as HubSpot, counts every call, and fails on demand."""
 
 from __future__ import annotations
 

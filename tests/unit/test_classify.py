@@ -1,4 +1,4 @@
-"""Errors: which may pass, which never will, and what is said about them."""
+"""Classification of errors: which are retried, which are permanent, and their reasons."""
 
 from __future__ import annotations
 

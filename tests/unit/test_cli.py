@@ -1,4 +1,4 @@
-"""The commands, each run for real on SQLite: what they print, what they answer in JSON, their exit codes."""
+"""The commands, run for real on SQLite: their output, their JSON and their exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Cli:
         self._capsys.readouterr()
 
     def failed(self, count: int = 1) -> list[str]:
-        """Ids of jobs that failed for good."""
+        """Ids of dead letters."""
         ids = [self.enqueue("break") for _ in range(count)]
         self.drain()
         return ids

@@ -1,4 +1,4 @@
-"""Bad input: each a clear message on one line, an exit code, and nothing lost."""
+"""Invalid input: a clear one-line message and an exit code each, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about imports, each run for real on SQLite: files in, totals and errors out."""
+"""The commands about imports, run for real on SQLite: files in, totals and errors out."""
 
 from __future__ import annotations
 

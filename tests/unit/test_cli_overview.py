@@ -1,4 +1,4 @@
-"""The commands that look closer: dead letters by reason, the life of a job, run now, jobs by time."""
+"""The commands for details: dead letters by reason, the timeline of a job, run now, jobs by time."""
 
 from __future__ import annotations
 

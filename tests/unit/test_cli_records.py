@@ -1,4 +1,4 @@
-"""The commands about failures, schedules and metrics, each run for real on SQLite."""
+"""The commands about failures, schedules and metrics, run for real on SQLite."""
 
 from __future__ import annotations
 

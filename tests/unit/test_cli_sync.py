@@ -1,4 +1,4 @@
-"""The commands about outbound sync, each run for real on SQLite, against a small service on a port."""
+"""The commands about outbound sync, run for real on SQLite, against a small service on a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rowlock token`, run for real on SQLite: shown once, stored hashed, ended by time or by hand."""
+"""`rowlock token`, run for real on SQLite: shown once, stored hashed, expired or revoked."""
 
 from __future__ import annotations
 

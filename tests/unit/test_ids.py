@@ -1,4 +1,4 @@
-"""Ids: UUIDv7 strings in the order of their making."""
+"""Ids: UUIDv7 strings in the order of their creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile texts: the time that a pattern takes grows with the length of the text and not faster."""
+"""Hostile texts: the time of each pattern grows linearly with the length of the text."""
 
 from __future__ import annotations
 

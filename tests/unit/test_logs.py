@@ -1,4 +1,4 @@
-"""Log lines: JSON for programs, text for people, no secrets for anyone."""
+"""Log lines: JSON for programs, text for people, no secrets in either."""
 
 from __future__ import annotations
 

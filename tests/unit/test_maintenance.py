@@ -1,4 +1,4 @@
-"""The maintenance: when it looks for short leases."""
+"""Maintenance: when it checks for short leases."""
 
 from __future__ import annotations
 

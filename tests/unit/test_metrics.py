@@ -1,4 +1,4 @@
-"""Metrics: added up in a process, handed to the store, shown for the whole fleet."""
+"""Metrics: collected in a process, written to the store, shown for the whole fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver for MongoDB says, in our own words."""
+"""Errors of the MongoDB driver are translated to those of Rowlock."""
 
 from __future__ import annotations
 

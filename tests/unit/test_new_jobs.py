@@ -1,4 +1,4 @@
-"""From a type, a payload and options to a job that a store can take; no store is asked."""
+"""From a type, a payload and options to a job for a store; no store is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices: what staff are told about jobs that died, and that every target is told."""
+"""Notifications: what they say about dead letters, and that every target gets them."""
 
 from __future__ import annotations
 

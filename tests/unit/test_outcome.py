@@ -1,4 +1,4 @@
-"""How the attempts end that a worker process held when it died."""
+"""The outcomes of attempts whose worker process died."""
 
 from __future__ import annotations
 

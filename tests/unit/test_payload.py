@@ -1,4 +1,4 @@
-"""Payloads: JSON and nothing else, with one text and one hash for the same content."""
+"""Payloads: JSON only, with one text and one hash for the same content."""
 
 from __future__ import annotations
 

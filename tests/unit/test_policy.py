@@ -1,4 +1,4 @@
-"""What a job type and a queue may declare."""
+"""The options of job types and queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of PostgreSQL is not waited for any longer than it may take: statements, and hosts that say nothing."""
+"""Timeouts on PostgreSQL: statements, and hosts that do not answer."""
 
 from __future__ import annotations
 

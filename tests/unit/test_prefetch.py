@@ -1,4 +1,4 @@
-"""Prefetch: how many jobs a consumer claims, given how quick its runners and its store are."""
+"""Prefetch: how many jobs a consumer claims, depending on the speed of its runners and its store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE = 0.001  # what a claim takes, however many it brings
 
 
 def ahead_of(handler_seconds: float, jobs: int = 200) -> Prefetch:
-    """After so many jobs that took so long, and claims that found all they asked for."""
+    """Return a prefetch after this many jobs of this duration, and claims that found as many jobs as they asked for."""
     made = Prefetch(CONCURRENCY, MOST)
     learn(made, handler_seconds, jobs)
     return made

@@ -1,4 +1,4 @@
-"""The public names: complete, sorted, documented; and the tree of errors as it is drawn."""
+"""The public names: complete, sorted, documented; and the tree of errors as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redaction: what is a secret, wherever it stands."""
+"""Redaction: what counts as a secret, in all places."""
 
 from __future__ import annotations
 

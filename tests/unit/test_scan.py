@@ -1,4 +1,4 @@
-"""Where a PostgreSQL worker's next claim starts to look: at the head, unless that has become slow."""
+"""Where the next claim of a PostgreSQL worker starts: at the head, unless that has become slow."""
 
 from __future__ import annotations
 

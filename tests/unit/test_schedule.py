@@ -1,4 +1,4 @@
-"""Schedules: when they tick, also when the clocks change."""
+"""Schedules: when they fire, also at DST changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting has its name in the environment, its documented default and its limits."""
+"""Every setting has its environment variable, its documented default and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots: what a process has begun, readable when it hangs or is dead."""
+"""Slots: the started jobs of a process, readable when it hangs or is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite store's connections: durable, patient, off the event loop, and clear about what went wrong."""
+"""The connections of the SQLite store: durable, patient, off the event loop, with clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints on SQLite: every commit is one, whoever made it."""
+"""Hints on SQLite: every commit is one, of any connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of some time in SQLite: found in two ways, which find the same."""
+"""Jobs by time in SQLite: both access paths return the same jobs."""
 
 from __future__ import annotations
 

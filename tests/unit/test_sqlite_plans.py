@@ -1,4 +1,4 @@
-"""The plans of SQLite's statements: the busy ones never read through a table that can be long."""
+"""The plans of SQLite's statements: frequent statements never scan a table that can be long."""
 
 from __future__ import annotations
 

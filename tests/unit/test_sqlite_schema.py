@@ -1,4 +1,4 @@
-"""The schema on SQLite: applied whole or not at all, readable by people, diagnosed by doctor."""
+"""The schema on SQLite: applied completely or not at all, readable by people, checked by doctor."""
 
 from __future__ import annotations
 

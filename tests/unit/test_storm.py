@@ -1,4 +1,4 @@
-"""Storms: which failures of a worker get a record of their own."""
+"""Failure storms: which failures of a worker get their own record."""
 
 from __future__ import annotations
 

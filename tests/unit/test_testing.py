@@ -1,4 +1,4 @@
-"""What `rowlock.testing` promises to the tests of applications."""
+"""`rowlock.testing`: the clock, `drain` and the assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks: what is signed, what is sent, and where it cannot be made to go."""
+"""Webhooks: what is signed, what is sent, and which addresses are refused."""
 
 from __future__ import annotations
 

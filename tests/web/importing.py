@@ -1,4 +1,4 @@
-"""A site with importers, files to send to it, and imports that are as far as a test needs them."""
+"""A site with importers, files to send to it, and imports in the state that a test needs."""
 
 from __future__ import annotations
 

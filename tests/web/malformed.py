@@ -1,4 +1,4 @@
-"""Bytes that are no request, or one that nobody should believe: by what is wrong with them."""
+"""Malformed HTTP requests, by what is wrong with them."""
 
 from __future__ import annotations
 

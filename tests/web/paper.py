@@ -1,4 +1,4 @@
-"""A page as a person without a mouse, a script or a picture has it: its words, its links, its buttons."""
+"""A page reduced to its text, its links and its buttons."""
 
 from __future__ import annotations
 

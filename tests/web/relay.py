@@ -1,4 +1,4 @@
-"""A network that fails, between a client and a server: connections are cut, answers are lost."""
+"""A failing network between a client and a server: connections are cut, responses are lost."""
 
 from __future__ import annotations
 

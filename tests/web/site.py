@@ -1,4 +1,4 @@
-"""One HTTP API under test: served, with tokens of every role, and something to ask with."""
+"""One HTTP API under test: served, with tokens of every role, and a client."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Site:
         return dict(answer.json())
 
     async def dead(self, count: int = 1, **given: Any) -> list[str]:
-        """The ids of so many jobs that have failed for good."""
+        """Return the ids of this many dead letters."""
         ids = [(await self.enqueue("doomed", **given))["id"] for _ in range(count)]
         await self.app.work(drain=True)
         return ids

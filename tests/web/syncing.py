@@ -1,4 +1,4 @@
-"""A site with an integration, and a small service at its other end."""
+"""A site with an integration, and a small service that it calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask: every route needs a token, with the role that it says, for the company that it is for."""
+"""Authentication and roles: every route requires a token with its role, for its company."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration: the shapes that administrators know, schedules, queues, probes."""
+"""Administration: the documented objects, schedules, queues, probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer has and what none has, whatever kind it is; and pages of other origins."""
+"""Properties of all responses, whatever their kind; and requests from other origins."""
 
 from __future__ import annotations
 

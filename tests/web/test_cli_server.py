@@ -1,4 +1,4 @@
-"""The commands against a server: the same answers, messages and exit codes as here, with a token that never shows."""
+"""The commands against a server: the same output, messages and exit codes as locally, and the token is never shown."""
 
 from __future__ import annotations
 

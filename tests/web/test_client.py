@@ -1,4 +1,4 @@
-"""The client: what the management answers, over a wire that fails; errors are those of local calls."""
+"""The client returns what the management service returns, over a failing network; errors are those of local calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client and the commands, importing through a server: the same answers, and nothing twice."""
+"""The client and the commands, importing through a server: the same results, and nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client and the commands, asking a server about its integrations: the same answers, and nothing twice."""
+"""The client and the commands, reading integrations from a server: the same results, and nothing twice."""
 
 from __future__ import annotations
 

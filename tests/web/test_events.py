@@ -1,4 +1,4 @@
-"""Server-sent events: what changes anywhere arrives here, once, and slow clients cost nothing."""
+"""Server-sent events: every change of any process arrives once, and slow clients cost nothing."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def test_a_client_that_comes_back_hears_what_it_missed(site: Site) -> None
 
 
 async def test_who_is_cut_off_among_events_hears_them_again(site: Site) -> None:
-    """An id comes after the events that it is about: whoever has not had it goes on before them."""
+    """An id follows its events: a client that did not receive it gets the events again."""
     async with listening(site) as stream:
         last = await stream.marked()
         ids = {receipt.job_id for receipt in await site.app.enqueue_many(("ping", {}) for _ in range(200))}

@@ -1,4 +1,4 @@
-"""Idempotency-Key: the same request again is answered again, not done again."""
+"""Idempotency-Key: a repeated request gets the stored response and does nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an import is told to those who listen, to whom it concerns."""
+"""Changes of an import are sent to event streams that may see it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_of_one_import_only_its_own_news_are_told(shop: Site) -> None:
         assert (kind, data["id"], data["status"]) == ("import", import_id, "CANCELLED")
 
 
-async def test_whoever_wants_jobs_or_another_company_hears_of_no_import(shop: Site) -> None:
+async def test_streams_of_jobs_or_of_another_company_get_no_import_events(shop: Site) -> None:
     async with listening(shop, "?type=rowlock.import") as jobs, listening(shop, token="acme") as acme:
         for stream in (jobs, acme):
             assert (await stream.event())[0] == "ready"

@@ -1,4 +1,4 @@
-"""/api/v1/import-jobs and import-types: progress, totals, errors, resume and cancel; and whose imports they are."""
+"""/api/v1/import-jobs and import-types: progress, totals, errors, resume, cancel, and company scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People of one company see no address and no path of a server; operators of all companies do."""
+"""Tokens for one company see no address and no path of a server; operators of all companies do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: enqueue, look, retry, cancel, the dead-letter queue."""
+"""Jobs over HTTP: enqueue, read, retry, cancel, dead letters."""
 
 from __future__ import annotations
 

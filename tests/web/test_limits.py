@@ -1,4 +1,4 @@
-"""Limits of size, time and number: whatever is sent, the answer is ours, in time, and the next one is served."""
+"""Limits of size, time and number: every request gets a response of the API in time, and the next one is served."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ async def test_nor_with_an_idempotency_key(make_site: MakeSite, verbs: list[str]
 
 
 async def test_answers_on_a_kept_connection_do_not_wait_for_the_network(site: Site) -> None:
-    """A head and its body go out in two packets: unless told otherwise, the second waits for the first's receipt."""
+    """Headers and body go out in two packets: without TCP_NODELAY, the second waits until the first is acknowledged."""
     async with wire(site.port) as line, asyncio.timeout(SLACK_SECONDS):
         for number in count():
             began = time.monotonic()
@@ -510,7 +510,7 @@ async def drip(line: Wire, data: bytes) -> None:
 
 
 async def hangs_up(line: Wire, seconds: float, slack_seconds: float = SLACK_SECONDS) -> None:
-    """It hangs up soon after so many seconds, with an answer of ours or none."""
+    """Assert that the server closes the connection soon after this many seconds, with an error of the API or none."""
     began = time.monotonic()
     answer = await line.answer(seconds + slack_seconds)
     if answer is not None:

@@ -1,4 +1,4 @@
-"""The API inside an application of the user's own, under a prefix: all of it works there, and nothing else changes."""
+"""The API mounted in another application, under a prefix: all of it works, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI description is complete and true."""
+"""The OpenAPI description is complete and correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people look at first: the last minutes, who does what, dead letters by reason, the life of a job, run now."""
+"""The overview over HTTP: the last minutes, workers, dead letters by reason, the timeline of a job, run now."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def flaky(make_site: MakeSite) -> Site:
 
 
 async def fail(site: Site, words: str, **given: Any) -> str:
-    """A job that has failed once; for good unless it may try again."""
+    """A job that has failed once; a dead letter unless it has attempts left."""
     job = await site.enqueue("flaky", payload={"words": words}, **{"maxAttempts": 1} | given)
     await site.app.work(drain=True)
     return str(job["id"])

@@ -1,4 +1,4 @@
-"""Dead letters in pages: grouped by why they died, and retried or discarded only after it was said how many."""
+"""The pages of dead letters: grouped by reason, and retried or discarded only after showing their number."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_some_are_chosen_one_by_one(site: Site) -> None:
     assert [await status(site, each) for each in (first, second, third)] == ["queued", "failed", "queued"]
 
 
-async def test_whoever_chooses_none_is_asked_to(site: Site) -> None:
+async def test_without_a_selection_the_page_asks_for_one(site: Site) -> None:
     (job_id,) = await dead(site, "no paper")
     for verb in ("retry", "discard"):
         answer = await site.get(f"/dead/{verb}?{urlencode({'from': '/dead?type=says&reason=no+paper'})}", "operator")

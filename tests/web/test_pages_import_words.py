@@ -1,4 +1,4 @@
-"""What the page of an import says: sentences that are true, bars that add up, and only what makes sense to do."""
+"""The texts of the page of an import: correct sentences, bars that add up, and only possible actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of imports: a file goes in, what is wrong with it is said in place, and each bad cell is marked."""
+"""The pages of imports: upload a file, see the errors, and each bad cell is marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about jobs: found by what they are, told whole, and changed only by who may."""
+"""The pages of jobs: search, details, and changes only with the required role."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ async def test_a_job_that_nobody_takes_says_why(site: Site) -> None:
     )
     assert told in (await paper(site, path)).part("now")
     await site.post("/api/v1/queues/for gotten/pause")
-    await post(site, f"/jobs/{(await site.enqueue())['id']}/cancel")  # whoever changes something sees what is new
+    await post(site, f"/jobs/{(await site.enqueue())['id']}/cancel")  # its own change is visible
     assert "It does not start: the queue for gotten is paused" in (await paper(site, path)).part("now")
     await site.add_token("acme", Role.VIEWER, "acme")
     own = await site.enqueue(queue="for gotten", companyId="acme")

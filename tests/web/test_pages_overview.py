@@ -1,4 +1,4 @@
-"""The overview: what it shows to whom, what may be done there, and what many open pages cost."""
+"""The overview page: its contents and actions per role, and the cost of many open pages."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ async def test_all_of_the_page_weighs_little(site: Site) -> None:
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, many: int, lag_now: float | None = 83.4) -> None:
-    """So many of everything, and all of them at work: in each minute something ends, fails and waits."""
+    """Add this many queues, workers and schedules, all active: in each minute jobs end, fail and wait."""
     dice, at = random.Random(16), "2026-11-16T13:21:32.120Z"
     names = [f"customer-mails-{number:03}" for number in range(many)]
     standing = {"paused": False, "ready": 12_345, "delayed": 1_234, "processing": 123, "oldestReadySeconds": lag_now}
@@ -382,7 +382,7 @@ async def test_an_answer_is_shared_while_it_is_fresh_and_errors_are_not_kept() -
 
 
 async def test_an_answer_that_is_old_is_not_kept() -> None:
-    """It may be as large as a payload: whoever asks next drops it, and it goes where nobody asks."""
+    """An answer may be as large as a payload: the next read drops it, and it is dropped without reads, too."""
     shared = Shared()
 
     async def ask() -> str:
@@ -390,7 +390,7 @@ async def test_an_answer_that_is_old_is_not_kept() -> None:
 
     for number in range(20):
         await shared.get(number, ask, 0)
-    assert len(shared._kept) <= 1, "whoever asks next drops what is old"
+    assert len(shared._kept) <= 1, "the next read drops old answers"
     await shared.get("slow", ask, 60)
     await shared.get("quick", ask, 0.01)
     async with asyncio.timeout(60):

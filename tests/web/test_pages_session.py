@@ -1,4 +1,4 @@
-"""Signing in to the pages: the cookie, who may post, and what never leaves."""
+"""Signing in to the dashboard: the cookie, forged requests, and secrets that never leave."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ ASTRAY = [
 
 @pytest.mark.parametrize("given", ASTRAY)
 async def test_nobody_is_sent_on_to_sign_in_as_another(site: Site, browser: httpx.AsyncClient, given: str) -> None:
-    """Whoever pastes their token stays who they are, whatever the link was that led to the form."""
+    """A pasted token decides who is signed in, regardless of the link that led to the form."""
     assert own_path(given) == "/"
     assert 'name="next" value="/"' in (await browser.get("/sign-in", params={"next": given})).text
     answer = await sign_in(browser, site.tokens["viewer"], next=given)

@@ -1,4 +1,4 @@
-"""The pages about sync: which integrations there are, how each does, and where to put right what is wrong."""
+"""The pages of sync: integrations, their state, and where to correct credentials."""
 
 from __future__ import annotations
 

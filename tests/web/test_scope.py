@@ -1,4 +1,4 @@
-"""A token for one company can't see, count or guess another company's jobs, on any route."""
+"""A token for one company cannot see, count or guess another company's jobs, on any route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping the server: requests that are being answered are answered first, within the grace period."""
+"""Stopping the server: requests in progress are completed first, within the grace period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outbound sync over HTTP: integrations, how they do, operations to send, and what is told of those that died."""
+"""Outbound sync over HTTP: integrations, their state, sending operations, and guidance for dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rowlock serve` and `rowlock up`, started as their users start them: the API is there, and may die alone."""
+"""`rowlock serve` and `rowlock up`, started as users start them: the API runs, and can die without the workers."""
 
 from __future__ import annotations
 

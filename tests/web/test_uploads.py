@@ -1,4 +1,4 @@
-"""Uploads: forms and plain bodies, streamed to disk; what is refused, and that nothing is left of it."""
+"""Uploads: forms and plain bodies, streamed to disk; refused uploads leave nothing behind."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ async def test_only_operators_import(shop: Site) -> None:
 
 
 async def began(shop: Site, line: Any, **more: str) -> None:
-    """Send the first part of a file, and wait until it is on its way to the disk."""
+    """Send the first part of a file, and wait until it is being written to the disk."""
     path = f"{CSV_UPLOAD}?filename=a.csv&type=customers"
     await line.send(head(shop, "POST", path, content_type="text/csv", transfer_encoding="chunked", **more))
     await line.send(chunk(CSV * 60_000))
@@ -307,7 +307,7 @@ async def nothing_left(shop: Site) -> None:
     assert await count(shop) == 0
 
 
-async def test_whoever_hangs_up_in_the_middle_leaves_nothing(shop: Site, log: Any) -> None:
+async def test_a_disconnect_during_an_upload_leaves_nothing(shop: Site, log: Any) -> None:
     async with wire(shop.port) as line:
         await began(shop, line)
         assert [name.split("/")[0] for name in files(shop)] == ["scratch"]
@@ -315,7 +315,7 @@ async def test_whoever_hangs_up_in_the_middle_leaves_nothing(shop: Site, log: An
     assert log.of("http.failed") == []
 
 
-async def test_whoever_falls_silent_is_told_and_leaves_nothing(make_shop: Any) -> None:
+async def test_an_upload_that_stalls_times_out_and_leaves_nothing(make_shop: Any) -> None:
     shop = await make_shop(http_body_seconds=0.5)
     async with wire(shop.port) as line:
         await began(shop, line)

@@ -1,4 +1,4 @@
-"""Answers that were wrong about what is wrong."""
+"""Error messages that were misleading before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection of bytes: for requests that no client would send."""
+"""A raw connection, for requests that no client would send."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Answer:
         return json.loads(self.body)
 
     def problem(self, *codes: str) -> None:
-        """It is an error in our own words, with one of these codes where some are given."""
+        """Assert that the response is a problem of the API, with one of the given codes, if any."""
         assert self.headers["content-type"] == "application/problem+json", self
         told = self.json()
         assert PROBLEMS[told["code"]].status == self.status == told["status"], self
@@ -100,7 +100,7 @@ async def wire(port: int) -> AsyncIterator[Wire]:
 
 
 async def everything(line: Wire, more_seconds: float) -> list[Answer]:
-    """All answers until the other side hangs up, or says nothing more for so many seconds."""
+    """Return all responses until the server closes the connection or is silent for this many seconds."""
     answers: list[Answer] = []
     try:
         while (answer := await line.answer(more_seconds if answers else SECONDS)) is not None:
@@ -165,6 +165,6 @@ def chunk(data: bytes) -> bytes:
 
 
 def body_of(size: int) -> bytes:
-    """A job in so many bytes."""
+    """Return a job of this many bytes."""
     body = b'{"type":"ping"}'
     return body + b" " * (size - len(body))

@@ -161,7 +161,7 @@ class Call(Calls):
     async def hold(self, subject: str) -> None:
         """Lock another subject as well, until the function returns.
 
-        Raises Snooze if another job holds it: the job is tried again soon and the attempt does not count.
+        Raises Snooze if another job holds it: the job is retried soon and the attempt does not count.
         """
         if self._subject_lock is None:
             if self.job._context.leased:

@@ -48,7 +48,7 @@ class Application:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
         body = await _body(receive)
-        if body is None:  # whoever called is gone before it had said all
+        if body is None:  # the client disconnected before it had sent the whole body
             self.calls.append({"method": scope["method"], "path": scope["path"], "arrived": scope.get("arrived", 0.0)})
             self.windows.arrive(scope.get("arrived") or time.monotonic(), None)
             self.calls[-1] |= {"status": None, "trouble": "broken_off", "worked": time.monotonic(), "ended": 0.0}

@@ -1,4 +1,4 @@
-"""One request, as far as it has been understood, and the inputs of a batch."""
+"""One request, parsed, and the inputs of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of up to a hundred objects: all or none, or each on its own."""
+"""Batches of up to a hundred objects: all or none, or each separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the account holds: objects with unique properties, associations, and every change in its order."""
+"""The data of the account: objects with unique properties, associations, and every change in order."""
 
 from __future__ import annotations
 

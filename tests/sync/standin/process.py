@@ -1,4 +1,4 @@
-"""The stand-in as a process of its own, and its control."""
+"""The stand-in as a separate process, and its control."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StandIn:
         self._put("reset", None)
 
     def limits(self, count: int, seconds: float, searches: int = 5, daily: int = 250_000) -> None:
-        """So many calls in any stretch of time, searches in any second, calls in a day."""
+        """The limits: calls per window, searches per second, calls per day."""
         told = [
             {"name": "TEN_SECONDLY_ROLLING", "count": count, "seconds": seconds, "spares": ["search"]},
             {"name": "SECONDLY", "count": searches, "seconds": 1.0, "group": "search"},

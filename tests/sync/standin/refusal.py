@@ -1,4 +1,4 @@
-"""What is answered instead of a result, in the shapes of HubSpot's errors."""
+"""Error responses, in the format of HubSpot's errors."""
 
 from __future__ import annotations
 

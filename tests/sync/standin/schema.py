@@ -1,4 +1,4 @@
-"""Properties of objects: what there is, what may be added, what a value may be."""
+"""Properties of objects: the existing ones, which can be added, and their valid values."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEFORE = {
-    "429",  # without a word about when
+    "429",  # without Retry-After
     "429_after",  # with Retry-After in seconds
     "429_date",  # with Retry-After as a date
     "named_limit",  # a 400 whose category names the limit
@@ -45,7 +45,7 @@ MIX = {
     "wrong_json": 2.0,
     "500_after": 2.0,
 }
-"""All that a call may live to see without being refused for good."""
+"""All faults after which a call can still succeed."""
 
 
 @dataclass(slots=True)

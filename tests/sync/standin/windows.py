@@ -1,4 +1,4 @@
-"""Call limits as the other side sees them: arrivals in any sliding window, by its own clock."""
+"""Call limits as the service sees them: arrivals in any sliding window, by its own clock."""
 
 from __future__ import annotations
 

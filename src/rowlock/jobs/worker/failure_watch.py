@@ -31,7 +31,7 @@ class FailureWatch:
         self._checking: asyncio.Task[None] | None = None
 
     def on_failure(self) -> None:
-        """Check soon, since a job has failed for good; failures that come together share a check."""
+        """Check soon, since a job became a dead letter; concurrent failures share a check."""
         self._unseen = True
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check_soon())
