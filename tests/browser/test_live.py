@@ -50,6 +50,12 @@ async def test_what_changed_before_the_page_listens_is_shown(house: House, visit
 
 
 async def test_the_overview_counts_what_happens(house: House, visit: Visit) -> None:
+    async def quiet() -> bool:
+        """Whether what earlier tests have left in this house stays as it is."""
+        jobs = (await house.get("/api/v1/queue?status=processing&limit=100"))["jobs"]
+        return all(job["type"] == "demo.sleep" and not job["cancelRequested"] for job in jobs)
+
+    await house.until(quiet, "the jobs of earlier tests end")
     page = (await visit(house, "viewer", "/")).page
 
     def figure(name: str) -> Locator:
