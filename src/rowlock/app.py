@@ -98,8 +98,8 @@ class Rowlock:
         """
         if limit is not None and limit not in self._limits:
             raise SettingsError(f"job {name!r}: limit {limit!r} is not declared; call app.limit({limit!r}, ...) first")
-        s = self.settings
-        queue = checked_name(queue or s.queue, "queue")
+        settings = self.settings
+        queue = checked_name(queue or settings.queue, "queue")
         names = sys._getframe(1).f_locals  # annotations of a handler defined in a function may name its local types
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
@@ -111,12 +111,12 @@ class Rowlock:
                     batch=batch,
                     queue=queue,
                     priority=priority,
-                    retry=retry or default_backoff(s),
+                    retry=retry or default_backoff(settings),
                     visibility_ms=self._visibility_ms(queue, visibility_seconds),
                     unique=unique,
                     limit=limit,
                     limit_by=limit_by,
-                    deadline_seconds=s.deadline_seconds if deadline_seconds is None else deadline_seconds,
+                    deadline_seconds=settings.deadline_seconds if deadline_seconds is None else deadline_seconds,
                     permanent=permanent,
                     lock=lock and lock.rule,
                 )

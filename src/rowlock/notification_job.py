@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.jobs.job import Job
 from rowlock.jobs.policy import Backoff, Unique
-from rowlock.jobs.worker.failure_watch import NOTICE_QUEUE, NOTICE_TYPE
+from rowlock.jobs.worker.failure_watch import NOTIFICATION_QUEUE, NOTIFICATION_TYPE
 from rowlock.observe.guidance import OtherSide
 from rowlock.storage.records import OnConflict
 
@@ -36,10 +36,10 @@ def declare_notices(app: Rowlock) -> None:
 
     # Retried for weeks: an outage of a mail server must not lose a notification.
     @app.job(
-        NOTICE_TYPE,
-        queue=NOTICE_QUEUE,
+        NOTIFICATION_TYPE,
+        queue=NOTIFICATION_QUEUE,
         retry=Backoff(1_000, base_seconds=15, factor=2, max_seconds=3_600),
-        unique=Unique.window(s.notify_seconds, key=NOTICE_TYPE, on_conflict=OnConflict.RETURN_EXISTING),
+        unique=Unique.window(s.notify_seconds, key=NOTIFICATION_TYPE, on_conflict=OnConflict.RETURN_EXISTING),
     )
     async def notice(job: Job) -> dict[str, Any]:
         """Notify staff of the dead letters since the last message."""

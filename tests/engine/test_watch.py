@@ -13,7 +13,7 @@ from conformance.builders import ANN, put_and_fail
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status
-from rowlock.jobs.worker.failure_watch import NOTICE_QUEUE, NOTICE_TYPE, FailureWatch
+from rowlock.jobs.worker.failure_watch import NOTIFICATION_QUEUE, NOTIFICATION_TYPE, FailureWatch
 from rowlock.observe import logs
 from rowlock.storage.contract import Store
 
@@ -152,12 +152,12 @@ async def test_many_deaths_are_one_message(
     await fail(app, 300)
     await watch(app).notices()
     clock.advance(11)
-    await soon(drain(app, NOTICE_QUEUE))
+    await soon(drain(app, NOTIFICATION_QUEUE))
     assert len(received) == 1
     assert not await store.unsaid_deaths()
     await watch(app).notices()  # nothing new: no notification
     clock.advance(400)
-    await drain(app, NOTICE_QUEUE)
+    await drain(app, NOTIFICATION_QUEUE)
     assert len(received) == 1
 
 
@@ -170,12 +170,12 @@ async def test_messages_do_not_come_faster_than_the_setting(
         await fail(app, 2)
         await watch(app).notices()
         clock.advance(15)
-        await drain(app, NOTICE_QUEUE)
+        await drain(app, NOTIFICATION_QUEUE)
     assert len(received) == 1
     clock.advance(300)
     await watch(app).notices()
     clock.advance(15)
-    await drain(app, NOTICE_QUEUE)
+    await drain(app, NOTIFICATION_QUEUE)
     assert len(received) == 2
 
 
@@ -186,8 +186,8 @@ async def test_a_target_that_is_away_is_tried_again_and_blocks_nothing(
     await fail(app, 1)
     await watch(app).notices()
     clock.advance(11)
-    await drain(app, NOTICE_QUEUE)
-    (notice,) = (await app.jobs(type=NOTICE_TYPE)).jobs
+    await drain(app, NOTIFICATION_QUEUE)
+    (notice,) = (await app.jobs(type=NOTIFICATION_TYPE)).jobs
     assert notice.status is Status.QUEUED
     assert "127.0.0.1" in (notice.error or "")
     await fail(app, 1)
@@ -198,4 +198,4 @@ async def test_without_targets_nobody_is_told(app: Rowlock) -> None:
     declare(app)
     await fail(app, 1)
     await watch(app).notices()
-    assert (await app.jobs(type=NOTICE_TYPE)).jobs == []
+    assert (await app.jobs(type=NOTIFICATION_TYPE)).jobs == []

@@ -61,7 +61,7 @@ import asyncio, os, sys
 from rowlock import Job, Rowlock
 from rowlock.ids import uuid7
 from rowlock.jobs.worker.process import serve
-from rowlock.jobs.worker.start_request import Order
+from rowlock.jobs.worker.start_request import StartRequest
 from rowlock.jobs.worker.started_jobs import Slots
 app = Rowlock(database_url="sqlite:///unused.db")
 @app.job("a")
@@ -71,8 +71,8 @@ async def hang():
     await asyncio.sleep(3_600)
 async def work():
     app.engine.store.check_schema = hang
-    order = Order("", "", uuid7(), ["default"], False, 1, [])
-    return await serve(order, app, os.dup(0), Slots.private(100))
+    request = StartRequest("", "", uuid7(), ["default"], False, 1, [])
+    return await serve(request, app, os.dup(0), Slots.private(100))
 os._exit(asyncio.run(work()))
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rowlock import FakeClock, Rowlock
-from rowlock.jobs.worker.failure_watch import NOTICE_QUEUE, FailureWatch
+from rowlock.jobs.worker.failure_watch import NOTIFICATION_QUEUE, FailureWatch
 from rowlock.observe import logs
 from rowlock.storage.access import Role
 from sync.service import Reply, Service, serving
@@ -353,7 +353,7 @@ async def test_staff_are_told_what_died_why_and_where_to_put_it_right(
     await drain(site.app, "crm")
     await FailureWatch(site.app.engine, logs.get()).check()
     clock.advance(11)
-    await drain(site.app, NOTICE_QUEUE)
+    await drain(site.app, NOTIFICATION_QUEUE)
     ((_, _, body),) = hook.requests
     data = json.loads(body)["data"]
     (group,) = data["groups"]

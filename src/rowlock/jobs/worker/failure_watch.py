@@ -12,9 +12,9 @@ from rowlock.jobs.engine import Engine
 from rowlock.jobs.new_jobs import Options
 
 HOUR_SECONDS = 3_600
-NOTICE_TYPE = "rowlock.notification_job"
-NOTICE_QUEUE = "rowlock"
-_NOTICE_WAIT_SECONDS = 10.0  # dead letters seldom come alone: the others go into the same message
+NOTIFICATION_TYPE = "rowlock.notification_job"
+NOTIFICATION_QUEUE = "rowlock"
+_NOTIFICATION_WAIT_SECONDS = 10.0  # dead letters seldom come alone: the others go into the same message
 _CLOSE_SECONDS = 5.0  # for the last check
 _CHECK_SECONDS = 1.0  # between two checks, however many jobs fail
 
@@ -83,5 +83,5 @@ class FailureWatch:
         if not settings.notifies or not await self._engine.store.unsaid_deaths():
             return
         # Its unique key is held for as long as no process may send another message.
-        wait = min(_NOTICE_WAIT_SECONDS, settings.notify_seconds)
-        await self._engine.enqueuer.enqueue(NOTICE_TYPE, {}, Options(delay_seconds=wait))
+        wait = min(_NOTIFICATION_WAIT_SECONDS, settings.notify_seconds)
+        await self._engine.enqueuer.enqueue(NOTIFICATION_TYPE, {}, Options(delay_seconds=wait))

@@ -21,7 +21,7 @@ from typing import Any
 from rowlock import control_channel
 from rowlock.errors import RowlockError
 from rowlock.jobs.payload import loads
-from rowlock.jobs.worker.start_request import Order
+from rowlock.jobs.worker.start_request import StartRequest
 from rowlock.jobs.worker.started_jobs import Slots
 from rowlock.jobs.worker.worker import WorkerProcess
 from rowlock.observe import logs
@@ -58,17 +58,17 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     return uvloop.run(work)
 
 
-async def serve(order: Order, app: Any, channel: int, slots: Slots) -> int:
+async def serve(request: StartRequest, app: Any, channel: int, slots: Slots) -> int:
     """Run the requested worker until it is stopped or drained or has lost its supervisor; returns the exit code."""
     engine = app.engine
     log = logs.get(pid=os.getpid())
     worker = WorkerProcess(
         engine,
-        order.queues,
+        request.queues,
         log,
-        worker_id=order.worker_id,
+        worker_id=request.worker_id,
         slots=slots,
-        concurrency=order.concurrency,
+        concurrency=request.concurrency,
     )
     loop = asyncio.get_running_loop()
     checking = asyncio.create_task(engine.store.check_schema())  # the code may be newer or older than the supervisor's
@@ -83,7 +83,7 @@ async def serve(order: Order, app: Any, channel: int, slots: Slots) -> int:
     listening = asyncio.create_task(obey(worker, channel, leash.cut, log))
     try:
         await checking
-        await worker.run(drain=order.drain)
+        await worker.run(drain=request.drain)
     except asyncio.CancelledError:
         if not checking.cancelled():
             raise
@@ -116,25 +116,25 @@ def main(scheme: str, descriptor: int) -> None:
     control_channel.end_with_parent(signal.SIGTERM)
     channel = control_channel.take_standard_input(keep=[descriptor])
     preload(scheme)
-    with open(channel, "rb", buffering=0, closefd=False) as orders:  # unbuffered: the rest is read later
-        line = orders.readline()
+    with open(channel, "rb", buffering=0, closefd=False) as requests:  # unbuffered: the rest is read later
+        line = requests.readline()
     if not line:
         return  # the supervisor has exited before it needed this process
-    order = Order(**loads(line))
+    request = StartRequest(**loads(line))
     slots = Slots.shared(descriptor)
     os.close(descriptor)  # the memory stays mapped
     logs.bridge()  # before the application is loaded, so that its own basicConfig() changes nothing
     logging.captureWarnings(True)
-    sys.path[:] = order.path
-    os.environ["DATABASE_URL"] = order.database_url
-    module, _, attribute = order.app.partition(":")
+    sys.path[:] = request.path
+    os.environ["DATABASE_URL"] = request.database_url
+    module, _, attribute = request.app.partition(":")
     app = getattr(importlib.import_module(module), attribute)
-    app.settings = app.settings.model_copy(update={"database_url": order.database_url})
+    app.settings = app.settings.model_copy(update={"database_url": request.database_url})
     logs.configure(app.settings.log_level, app.settings.log_format, app.redact)
     gc.collect()
     gc.freeze()  # loaded objects stay: scanning them again would only delay jobs
     try:
-        code = run(serve(order, app, channel, slots))
+        code = run(serve(request, app, channel, slots))
     except RowlockError as error:
         logs.get(pid=os.getpid()).error("worker.failed", reason=str(error))
         code = EXIT_FAILED

@@ -24,7 +24,7 @@ def boot(database_url: str, slots: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StartRequest:
     """The start request: the first line of a child's standard input."""
 
     app: str

@@ -29,7 +29,7 @@ from rowlock.jobs.registry import JobType
 from rowlock.jobs.worker.consumer import slots_per_runner
 from rowlock.jobs.worker.failure_watch import FailureWatch
 from rowlock.jobs.worker.maintenance import Maintenance
-from rowlock.jobs.worker.start_request import Order, boot
+from rowlock.jobs.worker.start_request import StartRequest, boot
 from rowlock.jobs.worker.started_jobs import Slots, Started, allocate
 from rowlock.settings import Settings
 from rowlock.storage.records import Claimed, Failed, Held, JobRecord, Outcome, Settlement, Worker, WorkerId
@@ -197,7 +197,7 @@ class Supervisor:
         record = Worker(worker_id, f"{os.uname().nodename}:{process.pid}", self._queues)
         child = Child(record, process, Slots.shared(descriptor), descriptor)
         self._children[worker_id] = child
-        order = Order(
+        request = StartRequest(
             app=self._app_name,
             database_url=self._engine.settings.database_url,
             worker_id=worker_id,
@@ -207,7 +207,7 @@ class Supervisor:
             path=sys.path,
         )
         assert process.stdin is not None
-        process.stdin.write(order.line())
+        process.stdin.write(request.line())
         self._log.info("worker.started", worker=worker_id, pid=process.pid, queues=list(self._queues))
         return child
 
