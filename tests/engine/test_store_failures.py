@@ -23,6 +23,7 @@ from rowlock import (
     ValueRefused,
 )
 from rowlock.clock import StoreClock
+from rowlock.errors import StoreError
 from rowlock.jobs.worker.maintenance import Maintenance
 from rowlock.storage.contract import Store
 from rowlock.storage.records import Settlement
@@ -184,6 +185,17 @@ async def test_a_handler_goes_on_while_the_store_is_away(make_app: MakeApp, stor
             app.store.mend(verb)
         await soon(app.store.next("settle"))
     assert (await record(app, job_id)).result == '"undisturbed"'
+
+
+async def test_a_worker_whose_store_cannot_be_warmed_runs_jobs(app: Rowlock) -> None:
+    @app.job("a")
+    async def a(job: Job) -> None: ...
+
+    job_id = (await a.enqueue()).job_id
+    app.store.refuse("warm", error=StoreError("out of memory"))
+    async with working(app):
+        await soon(app.store.next("settle"))
+    assert (await record(app, job_id)).status is Status.SUCCEEDED
 
 
 async def test_a_pause_of_a_key_is_repeated_with_its_settlement(app: Rowlock, clock: FakeClock) -> None:

@@ -89,7 +89,7 @@ class WorkerProcess:
         if self._engine.limits:
             await store.define_limits(self._engine.limits)
         await store.beat([self.record])
-        await store.warm()
+        await self._warm(store.warm)
         background = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._listen()),
