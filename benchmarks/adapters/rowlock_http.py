@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.adapters.http_load import Load
 from rowlock.app import Rowlock
+from rowlock.control import tokens
 from rowlock.storage.access import Role
 from rowlock.tokens import new_token
 
@@ -26,7 +27,7 @@ _TURNS = 3
 async def measure(app: Rowlock, app_name: str, url: str, requests: int, connections: int) -> dict[str, Any]:
     """Requests a second and how long they took, of both; the median of a few turns."""
     token, record = new_token("benchmark", Role.OPERATOR)
-    await app.store.add_token(record)
+    await tokens.add(app.store, record)
     ports = [free_port(), free_port()]
     serve = ["-m", "rowlock", "serve", "--app", app_name, "--database", url, "--port", str(ports[0])]
     found: dict[str, list[dict[str, float]]] = {"rowlock": [], "empty": []}

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.adapters.rowlock_http import answering, free_port, running
 from rowlock.app import Rowlock
+from rowlock.control import tokens
 from rowlock.storage.access import Role
 from rowlock.tokens import new_token
 
@@ -64,7 +65,7 @@ class _Site:
 
     async def __aenter__(self) -> _Site:
         self._token, record = new_token("benchmark", Role.ADMIN)
-        await self._app.store.add_token(record)
+        await tokens.add(self._app.store, record)
         self._server.__enter__()
         await answering(self._port)
         return self

@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from rowlock.clock import StoreClock
+from rowlock.control import tokens
 from rowlock.settings import load
 from rowlock.storage.access import Role
 from rowlock.storage.open import open_store
@@ -125,7 +126,7 @@ class House:
     ) -> str:
         """A token of this role, which ends after so long."""
         text, token = new_token(name or f"a {role}", Role(role), company, seconds)
-        self.token_id = (await self.store.add_token(token)).id
+        self.token_id = (await tokens.add(self.store, token)).id
         return text
 
     async def ask(self, method: str, path: str, token: str | None = None, **request: Any) -> httpx.Response:

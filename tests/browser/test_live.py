@@ -9,6 +9,7 @@ from playwright.async_api import Locator, Route, expect
 
 from browser.conftest import Visit
 from browser.house import House
+from rowlock.control import tokens
 
 
 async def test_two_people_see_the_same_change(any_house: House, visit: Visit) -> None:
@@ -93,7 +94,7 @@ async def test_an_open_page_whose_token_is_revoked_asks_to_sign_in(house: House,
     visitor = await visit(house, "viewer", "/jobs?companyId=revoked-while-open")
     visitor.expects(r"status of 40[13]", "ERR_INCOMPLETE_CHUNKED_ENCODING")
     await expect(visitor.page.get_by_text("No job matches")).to_be_visible()
-    await house.store.revoke_token(house.token_id)
+    await tokens.revoke(house.store, house.token_id)
     await house.enqueue("healthPing", companyId="revoked-while-open")
     await expect(visitor.page).to_have_url(re.compile("/sign-in"))
 

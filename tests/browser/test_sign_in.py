@@ -9,6 +9,7 @@ from playwright.async_api import Page, expect
 
 from browser.conftest import Visit
 from browser.house import House
+from rowlock.control import tokens
 
 NOT_SIGNED_IN = r"status of 40[13]"
 
@@ -76,7 +77,7 @@ async def test_a_revoked_token_leads_to_the_sign_in_page_which_says_so(house: Ho
     visitor = await visit(house, "operator")
     visitor.expects(NOT_SIGNED_IN)
     await signed_in(visitor.page)
-    await house.store.revoke_token(house.token_id)
+    await tokens.revoke(house.store, house.token_id)
     await visitor.go("/jobs")
     await asked_to_sign_in(visitor.page)
     await expect(visitor.page.get_by_role("alert")).to_contain_text(re.compile("expired|revoked"))

@@ -8,6 +8,7 @@ import pytest
 
 from conformance.builders import near, put_and_fail, put_and_take
 from rowlock.clock import FakeClock
+from rowlock.control import alerts
 from rowlock.ids import uuid7
 from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome
@@ -17,46 +18,46 @@ from rowlock.storage.reliability import Deaths, Measure
 
 
 async def test_an_alert_is_raised_once(store: Store, other: Store) -> None:
-    assert await store.raise_alert("spike:mail")
-    assert not await store.raise_alert("spike:mail")
-    assert not await other.raise_alert("spike:mail")
+    assert await alerts.start(store, "spike:mail")
+    assert not await alerts.start(store, "spike:mail")
+    assert not await alerts.start(other, "spike:mail")
 
 
 async def test_of_many_who_see_the_spike_one_raises_the_alert(store: Store, other: Store) -> None:
     for number in range(5):
-        raised = await asyncio.gather(*((store, other)[n % 2].raise_alert(f"spike:{number}") for n in range(8)))
+        raised = await asyncio.gather(*(alerts.start((store, other)[n % 2], f"spike:{number}") for n in range(8)))
         assert sum(raised) == 1
 
 
 async def test_alerts_have_nothing_to_do_with_each_other(store: Store) -> None:
-    assert await store.raise_alert("spike:mail")
-    assert await store.raise_alert("spike:sync")
-    await store.clear_alert("spike:mail")
-    assert not await store.raise_alert("spike:sync")
+    assert await alerts.start(store, "spike:mail")
+    assert await alerts.start(store, "spike:sync")
+    await alerts.clear(store, "spike:mail")
+    assert not await alerts.start(store, "spike:sync")
 
 
 async def test_an_alert_that_is_over_says_since_when_it_was_raised(store: Store, clock: FakeClock) -> None:
     since = clock.now()
-    await store.raise_alert("spike:mail")
+    await alerts.start(store, "spike:mail")
     clock.advance(60)
-    await store.raise_alert("spike:mail")
+    await alerts.start(store, "spike:mail")
     clock.advance(60)
-    assert near(await store.clear_alert("spike:mail"), since)
+    assert near(await alerts.clear(store, "spike:mail"), since)
 
 
 async def test_an_alert_is_over_once(store: Store, other: Store) -> None:
-    assert await store.clear_alert("spike:mail") is None
-    await store.raise_alert("spike:mail")
-    cleared = await asyncio.gather(*((store, other)[n % 2].clear_alert("spike:mail") for n in range(8)))
+    assert await alerts.clear(store, "spike:mail") is None
+    await alerts.start(store, "spike:mail")
+    cleared = await asyncio.gather(*(alerts.clear((store, other)[n % 2], "spike:mail") for n in range(8)))
     assert sum(since is not None for since in cleared) == 1
 
 
 async def test_an_alert_that_is_over_may_be_raised_again(store: Store, clock: FakeClock) -> None:
-    await store.raise_alert("spike:mail")
-    await store.clear_alert("spike:mail")
+    await alerts.start(store, "spike:mail")
+    await alerts.clear(store, "spike:mail")
     clock.advance(60)
-    assert await store.raise_alert("spike:mail")
-    assert near(await store.clear_alert("spike:mail"), clock.now())
+    assert await alerts.start(store, "spike:mail")
+    assert near(await alerts.clear(store, "spike:mail"), clock.now())
 
 
 # -- dead letters ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from conformance.builders import (
     EVERYTHING,
     end,
     forever,
+    new_job,
     new_jobs,
     put,
     put_and_end,
@@ -30,10 +31,12 @@ from conformance.builders import (
 from conformance.stores import MongoRig, StandaloneRig
 from mongo_server import MongoServer
 from rowlock.clock import FakeClock, StoreClock
+from rowlock.control import locks, schedules
 from rowlock.errors import DuplicateJob, StoreError, StoreUnavailable
 from rowlock.storage.contract import Store
 from rowlock.storage.mongo import MongoStore
 from rowlock.storage.records import KeepPolicy, OnConflict, Outcome, Status, UniqueKey
+from rowlock.storage.reliability import LockKey, Tick
 
 
 @pytest.fixture
@@ -276,6 +279,35 @@ async def test_without_a_replica_set_a_job_that_comes_after_its_key_was_not_remo
     clock.advance(2)
     await look()
     assert [error.removed for error in seen] == [False, False, True]
+
+
+async def test_without_a_replica_set_one_of_many_takes_a_lock(alone: Store, clock: FakeClock) -> None:
+    for number in range(10):
+        clock.advance(61)
+        asked = (locks.take(alone, LockKey("", "report", "all"), "data", f"{number}.{n}", 60) for n in range(6))
+        assert sum(answer.decision.go for answer in await asyncio.gather(*asked)) == 1
+
+
+async def test_without_a_replica_set_a_tick_fires_once(alone: Store, clock: FakeClock) -> None:
+    now, hour = clock.now(), timedelta(hours=1)
+    await schedules.declare(alone, [("nightly", "every hour", now)])
+    for number in range(5):
+        at = now + number * hour
+        ticks = [Tick("nightly", at, at, at + hour, new_job()) for _ in range(4)]
+        fired = await asyncio.gather(*(schedules.fire(alone, tick) for tick in ticks))
+        assert sum(receipt is not None for receipt in fired) == 1
+        assert await alone.count(EVERYTHING, 10) == number + 1
+
+
+async def test_without_a_replica_set_a_tick_whose_job_is_refused_has_not_fired(alone: Store, clock: FakeClock) -> None:
+    now, hour = clock.now(), timedelta(hours=1)
+    await put(alone, unique=forever())
+    await schedules.declare(alone, [("nightly", "every hour", now)])
+    before = await schedules.listed(alone)
+    with pytest.raises(DuplicateJob):
+        await schedules.fire(alone, Tick("nightly", now, now, now + hour, new_job(unique=forever())))
+    assert (await schedules.listed(alone), await schedules.list_runs(alone, None, 10)) == (before, [])
+    assert await schedules.fire(alone, Tick("nightly", now, now, now + hour, new_job())) is not None
 
 
 async def test_without_a_replica_set_a_transaction_is_refused_with_the_reason(alone: Store) -> None:

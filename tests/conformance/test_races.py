@@ -30,6 +30,7 @@ from conformance.builders import (
     worker,
 )
 from rowlock.clock import FakeClock
+from rowlock.control import requests
 from rowlock.errors import DuplicateJob
 from rowlock.ids import uuid7, uuid7s
 from rowlock.storage.access import RequestState
@@ -279,7 +280,7 @@ async def begun_at_once(*stores: Store) -> Counter[RequestState]:
     """Begin one request eight times at once, each with another job id. All get the same job; returns their states."""
     answers = await asyncio.gather(
         *(
-            stores[n % len(stores)].begin_request("k", "f", job_id, keep_seconds=3_600, stale_seconds=60)
+            requests.begin(stores[n % len(stores)], "k", "f", job_id, keep_seconds=3_600, stale_seconds=60)
             for n, job_id in enumerate(uuid7s(8))
         )
     )
@@ -303,8 +304,8 @@ async def test_one_request_broken_off_is_taken_over_by_one_of_eight(
 
 
 async def test_an_end_and_eight_who_ask_agree_about_who_came_first(store: Store, other: Store) -> None:
-    begun = await store.begin_request("k", "f", uuid7(), keep_seconds=3_600, stale_seconds=60)
-    ending = other.end_request("k", begun.begun_at, 201, "{}")
+    begun = await requests.begin(store, "k", "f", uuid7(), keep_seconds=3_600, stale_seconds=60)
+    ending = requests.end(other, "k", begun.begun_at, 201, "{}")
     counts, _ = await asyncio.gather(begun_at_once(store, other), ending)
     assert counts.keys() <= {RequestState.RUNNING, RequestState.DONE}
     assert await begun_at_once(store, other) == {RequestState.DONE: 8}

@@ -108,7 +108,7 @@ async def test_the_next_attempt_of_a_job_takes_its_own_lock_over(app: Rowlock, s
 
 async def test_locks_that_cannot_be_had_do_not_stop_the_work(app: Rowlock, log: Log) -> None:
     ran = declare(app)
-    app.store.refuse("read", ALWAYS)
+    app.store.refuse("read job_idempotency_locks", ALWAYS)
     assert await result(app, await run(app)) == {"ran": True}
     assert ran == [None]
     (line,) = log.of("lock.failed_open")
@@ -170,7 +170,7 @@ def test_the_hash_knows_neither_secrets_nor_the_order_of_keys() -> None:
 async def test_a_guarded_job_costs_four_statements_more(app: Rowlock) -> None:
     declare(app)
     await run(app)
-    assert [app.store.calls[verb] for verb in ("read", "insert", "update")] == [2, 1, 1]
+    assert [app.store.calls[f"{verb} job_idempotency_locks"] for verb in ("read", "insert", "update")] == [2, 1, 1]
 
 
 @pytest.mark.every_store
@@ -252,7 +252,7 @@ async def test_a_lock_whose_holder_works_does_not_go_stale(make_app: MakeApp) ->
         first = (await a.enqueue()).job_id
         await soon(entered.wait())
         for _ in range(5):  # three of these take longer than a lock takes to become stale
-            assert await soon(app.store.next("update"))
+            assert await soon(app.store.next("update job_idempotency_locks"))
         second = (await a.enqueue()).job_id
         await soon(app.store.next("settle"))
         assert await result(app, second) == {"skipped": True, "reason": "already_running"}

@@ -193,7 +193,7 @@ async def test_a_store_that_hangs_does_not_stop_work(
 ) -> None:
     monkeypatch.setattr("rowlock.jobs.resilient._STORE_SECONDS", 0.01)
     resilient.job("a", lock=resilient.lock("a", "all"))(lambda job: 1)
-    with resilient.store.stalled("read"):
+    with resilient.store.stalled("read job_idempotency_locks"):
         assert (await ManagementService(resilient).enqueue("a"))["result"] == 1
     assert [line["reason"] for line in log.of("lock.failed_open")] == ["the store did not answer within 0.01 s"]
 

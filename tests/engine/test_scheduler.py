@@ -281,7 +281,7 @@ async def test_two_processes_that_start_together_tick_from_their_start_up(
         app, _ = await scheduling(make_app, every_seconds=120.0, start_delay_seconds=30.0)
         worker = Worker(uuid7(), name, ("default",))
         fleet.append((scheduler(app, worker), worker))
-        app.store.refuse("scan")
+        app.store.refuse("scan schedules")
         with pytest.raises(StoreUnavailable):
             await fleet[-1][0].round()
     clock.advance(1)

@@ -13,9 +13,11 @@ from conformance.builders import ANN, put_and_fail
 from engine.conftest import MakeApp
 from engine.running import Log, drain, soon
 from rowlock import FakeClock, Job, Permanent, Rowlock, Status
+from rowlock.control import alerts
 from rowlock.jobs.worker.failure_watch import NOTIFICATION_QUEUE, NOTIFICATION_TYPE, FailureWatch
 from rowlock.observe import logs
 from rowlock.storage.contract import Store
+from rowlock.storage.kinds import Records
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -96,15 +98,15 @@ async def test_an_alert_that_is_raised_while_the_worker_ends_is_told(
     for _ in range(10):
         await put_and_fail(store)
     raised, go_on = asyncio.Event(), asyncio.Event()
-    alert = app.store.raise_alert
+    start = alerts.start
 
-    async def slowly(name: str) -> bool:
-        answer = await alert(name)
+    async def slowly(records: Records, name: str) -> bool:
+        answer = await start(records, name)
         raised.set()
         await go_on.wait()
         return answer
 
-    monkeypatch.setattr(app.store, "raise_alert", slowly)
+    monkeypatch.setattr(alerts, "start", slowly)
     looking = watch(app)
     looking.on_failure()
     await raised.wait()

@@ -11,8 +11,17 @@ from typing import Any
 
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.contract import Store, Wake
+from rowlock.storage.kinds import Kind
 
 ALWAYS = 1_000_000
+
+
+def _named(verb: str, args: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """Return the name of a call; of one about records, with their table and index: "read tokens by digest"."""
+    if not args or not isinstance(args[0], Kind):
+        return verb
+    by = options.get("by")
+    return f"{verb} {args[0].table}" if by is None else f"{verb} {args[0].table} by {by}"
 
 
 class WatchedStore:
@@ -75,12 +84,13 @@ class WatchedStore:
 
     # -- forwarding --------------------------------------------------------------------------------
 
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self.inner, verb)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
         if not inspect.iscoroutinefunction(found):
             return found
 
         async def call(*args: Any, **options: Any) -> Any:
+            verb = _named(name, args, options)
             self.calls[verb] += 1
             self.arguments[verb].append(args)
             if self._refused[verb]:

@@ -13,7 +13,7 @@ from faults.processes import QUICK, Fleet, Tree
 from faults.producer import Producer
 from faults.releases import contracting_release, next_release
 from faults.until import until
-from rowlock.control import schedules
+from rowlock.control import schedules, tokens
 from rowlock.ids import uuid7
 from rowlock.management import ManagementService
 from rowlock.storage.contract import Store
@@ -63,7 +63,9 @@ async def look(store: Store) -> None:
     """Make the requests that a dashboard's server makes all the time."""
     page = await store.page(JobFilter(), 5)
     await asyncio.gather(store.get(page.jobs[0].id), store.queues(), store.totals(), store.workers())
-    await asyncio.gather(store.failures(FailureFilter(), 5), schedules.listed(store), store.tokens(), store.history(60))
+    await asyncio.gather(
+        store.failures(FailureFilter(), 5), schedules.listed(store), tokens.listed(store), store.history(60)
+    )
 
 
 def on_the_store(producer: Producer, verb: Callable[[Store], Awaitable[object]]) -> None:

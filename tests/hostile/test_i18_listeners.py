@@ -21,6 +21,7 @@ from faults.processes import Fleet, Tree
 from faults.until import until
 from hostile.listeners import listeners, most_clients
 from rowlock.clock import StoreClock
+from rowlock.control import tokens
 from rowlock.settings import load
 from rowlock.storage.access import Role
 from rowlock.storage.open import open_store
@@ -81,7 +82,7 @@ def add_token(database: Database) -> str:
         text, token = new_token("listener", Role.ADMIN)
         store = open_store(load(database_url=database.url), StoreClock())
         await store.open()
-        await store.add_token(token)
+        await tokens.add(store, token)
         await store.close()
         return text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_cli import Cli, application, cli
 
+from rowlock.control import tokens
 from rowlock.storage.access import Role, TokenRecord
 from rowlock.tokens import digest
 
@@ -22,7 +23,7 @@ def stored(token: str) -> TokenRecord | None:
 
     async def look() -> TokenRecord | None:
         async with application:
-            return await application.store.token(digest(token))
+            return await tokens.find(application.store, digest(token))
 
     return asyncio.run(look())
 

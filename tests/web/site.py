@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from rowlock import Rowlock
+from rowlock.control import tokens
 from rowlock.http.server import address, bind, serve
 from rowlock.storage.access import Role, TokenRecord
 from rowlock.tokens import new_token
@@ -44,7 +45,7 @@ class Site:
 
     async def add_token(self, name: str, role: Role, company_id: str | None = None, **more: Any) -> str:
         text, token = new_token(name, role, company_id, **more)
-        self.records[name] = await self.app.store.add_token(token)
+        self.records[name] = await tokens.add(self.app.store, token)
         self.tokens[name] = text
         return text
 

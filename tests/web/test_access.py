@@ -10,6 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from rowlock import FakeClock
+from rowlock.control import tokens
 from rowlock.http.asgi import Api
 from rowlock.http.middleware.auth import OPEN, Needs
 from rowlock.storage.access import Role
@@ -88,7 +89,7 @@ async def test_a_token_that_differs_in_one_character_is_unknown(site: Site) -> N
 
 async def test_a_revoked_token_is_refused(site: Site) -> None:
     assert (await site.get("/api/v1/queue", "viewer")).status_code == 200
-    await site.app.store.revoke_token(site.records["viewer"].id)
+    await tokens.revoke(site.app.store, site.records["viewer"].id)
     problem(await site.get("/api/v1/queue", "viewer"), 401, "unauthorized")
 
 
@@ -103,14 +104,14 @@ async def test_a_known_token_is_trusted_for_a_moment(make_site: MakeSite) -> Non
     site = await make_site(http_token_seconds=60.0)
     for _ in range(5):
         assert (await site.get("/api/v1/queue")).status_code == 200
-    assert site.app.store.calls["token"] == 1
+    assert site.app.store.calls["read tokens by digest"] == 1
 
 
 async def test_the_use_of_a_token_is_noted(site: Site) -> None:
-    noted = site.app.store.next("touch_tokens")
+    noted = site.app.store.next("update tokens")
     await site.get("/api/v1/queue", "viewer")
     await noted
-    used = {token.name: token.last_used_at for token in await site.app.store.tokens()}
+    used = {token.name: token.last_used_at for token in await tokens.listed(site.app.store)}
     assert used["viewer"] is not None
     assert used["operator"] is None
 
@@ -156,4 +157,4 @@ async def test_many_requests_at_once_with_a_good_token_are_no_guesses(make_site:
     site = await make_site(http_guesses_per_minute=30)
     answers = await asyncio.gather(*(site.get("/healthz"), *(site.get("/api/v1/queue/stats") for _ in range(50))))
     assert {answer.status_code for answer in answers} == {200}
-    assert site.app.store.calls["token"] < 50
+    assert site.app.store.calls["read tokens by digest"] < 50

@@ -127,7 +127,7 @@ async def test_a_schedule_may_be_run_by_many_at_once(site: Site) -> None:
 
 async def test_a_schedule_is_run_once_for_one_key(site: Site) -> None:
     key = {"idempotency-key": "k"}
-    site.app.store.lose_reply("fire")
+    site.app.store.lose_reply("atomic")
     problem(await site.post("/api/v1/schedules/nightly/run", headers=key), 503, "store_unavailable")
     run = (await site.post("/api/v1/schedules/nightly/run", headers=key)).json()
     assert [job["id"] for job in (await site.get("/api/v1/queue")).json()["jobs"]] == [run["jobId"]]

@@ -21,7 +21,7 @@ ALWAYS = {
 async def every_kind(site: Site) -> dict[str, Answer]:
     """An answer of each kind, by what it is."""
     site.app.store.refuse("counts", error=RuntimeError("this is unexpected: hunter2"))
-    site.app.store.refuse("schedules")
+    site.app.store.refuse("scan schedules")
     tag = (await site.get("/api/v1/schedules/runs")).headers["etag"]
     asked = {
         "200": head(site, path="/healthz", token=None),
@@ -122,7 +122,7 @@ async def test_and_no_others(make_site: MakeSite, origin: str) -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/schedules", "/api/v1/queue"])
 async def test_a_value_that_the_database_cannot_hold_is_the_requests_fault(site: Site, path: str) -> None:
-    verb = {"/api/v1/schedules": "schedules", "/api/v1/queue": "page"}[path]
+    verb = {"/api/v1/schedules": "scan schedules", "/api/v1/queue": "page"}[path]
     site.app.store.refuse(verb, error=ValueRefused("PostgreSQL at db.internal refused a value: hunter2"))
     answer = await site.get(path)
     told = problem(answer, 422, "value_refused")

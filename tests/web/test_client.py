@@ -28,6 +28,7 @@ from rowlock import (
 from rowlock.client import Client, Event
 from rowlock.client import stream as streaming
 from rowlock.client import wire as wiring
+from rowlock.control import tokens
 from rowlock.errors import BadCursor, CompanyMismatch, JobIsOver, RequestFailed, RowlockError, ScheduleNotFound
 from rowlock.management import ManagementService
 from rowlock.management.operations import Operations
@@ -435,7 +436,7 @@ async def test_events_end_for_a_token_that_is_revoked(site: Site, at_once: None)
         aclosing(client.events()) as events,
     ):
         assert (await anext(events)).kind == "ready"
-        await site.app.store.revoke_token(site.records["viewer"].id)
+        await tokens.revoke(site.app.store, site.records["viewer"].id)
         relay.cut()
         with pytest.raises(RequestFailed) as refused:
             await next_job(events)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rowlock.control import tokens
 from rowlock.http.events.event_stream import EventStream
 from rowlock.http.events.subscriber import Wants
 from rowlock.storage.access import Role
@@ -294,7 +295,7 @@ async def test_a_revoked_token_hears_no_more(site: Site, monkeypatch: Any) -> No
     monkeypatch.setattr("rowlock.http.events.event_stream._TOKENS_SECONDS", 0.1)
     async with listening(site) as stream:
         await stream.event()
-        await site.app.store.revoke_token(site.records["viewer"].id)
+        await tokens.revoke(site.app.store, site.records["viewer"].id)
         with pytest.raises(StopAsyncIteration):
             await stream.until("never")
 

@@ -11,6 +11,7 @@ import pytest
 from rowlock import DuplicateJob, QueueFull, Unique
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.ids import uuid7
+from rowlock.jobs.worker.maintenance import prune_access
 from rowlock.management import ManagementService
 from rowlock.storage.access import RequestAnswer, RequestState, Role
 from rowlock.storage.records import OnConflict
@@ -79,7 +80,7 @@ async def test_a_reply_that_was_lost_makes_no_second_job(site: Site) -> None:
 
 
 async def test_an_answer_that_was_not_kept_makes_no_second_job(site: Site, clock: Any) -> None:
-    site.app.store.refuse("end_request")
+    site.app.store.refuse("update requests")
     first = await send(site, "k")
     assert first.status_code == 201
     problem(await send(site, "k"), 409, "idempotency_in_progress")
@@ -107,7 +108,7 @@ async def test_a_request_that_took_too_long_is_not_given_away_while_its_job_is_o
         before = asyncio.create_task(site.app.enqueue("ping"))
         await arrived
         late = asyncio.create_task(send(site, "k"))  # its job waits for the next batch
-        await store.next("begin_request")
+        await store.next("insert requests")
         beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
         problem(await late, 504, "timeout")
         problem(await send(site, "k"), 409, "idempotency_in_progress")
@@ -213,7 +214,7 @@ async def test_a_second_try_that_fails_otherwise_says_so(site: Site, broken_off:
 async def rows(site: Site, clock: Any) -> int:
     """How many requests are recorded; they are gone then."""
     clock.advance(site.app.settings.http_idempotency_hours * 3_600 + 1)
-    return int(await site.app.store.prune_access(90, 1_000))
+    return int(await prune_access(site.app.store, 90, 1_000))
 
 
 @pytest.mark.parametrize(

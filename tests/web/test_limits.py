@@ -103,7 +103,7 @@ async def test_trailers_say_nothing(site: Site) -> None:
             answer = await line.answer()
             assert answer is not None
             assert answer.status == status
-    assert site.app.store.calls["begin_request"] == 0
+    assert site.app.store.calls["read requests"] == 0
 
 
 async def test_a_flood_of_trailers_is_cut_off(make_site: MakeSite) -> None:
@@ -268,7 +268,7 @@ async def test_answers_that_nobody_reads_are_not_kept(site: Site, monkeypatch: p
     assert log.of("http.failed") == []
 
 
-@pytest.mark.parametrize("verb", ["page", "token"])
+@pytest.mark.parametrize("verb", ["page", "read tokens by digest"])
 async def test_a_store_that_stands_still_is_not_waited_for(make_site: MakeSite, verb: str) -> None:
     site = await make_site(http_request_seconds=1.5)
     with site.app.store.stalled(verb):
@@ -277,7 +277,10 @@ async def test_a_store_that_stands_still_is_not_waited_for(make_site: MakeSite, 
     await served(site)
 
 
-@pytest.mark.parametrize("verbs", [["begin_request"], ["enqueue"], ["enqueue", "release_request"], ["end_request"]])
+@pytest.mark.parametrize(
+    "verbs",
+    [["read requests"], ["insert requests"], ["enqueue"], ["enqueue", "update requests"], ["update requests"]],
+)
 async def test_nor_with_an_idempotency_key(make_site: MakeSite, verbs: list[str]) -> None:
     site = await make_site(http_request_seconds=1.5)
     with ExitStack() as stack:

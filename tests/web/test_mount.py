@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from engine.conftest import MakeApp
 from rowlock import Rowlock
+from rowlock.control import tokens
 from rowlock.http import Api, asgi
 from rowlock.http.server import address, bind
 from rowlock.storage.access import Role
@@ -90,7 +91,7 @@ async def outer(request: pytest.FixtureRequest, make_app: MakeApp) -> AsyncItera
     serving = asyncio.create_task(server._serve(sockets=[bound]))  # without its signal handlers
     outer = Outer(app, api, address(bound))
     outer.token, token = new_token("outer", Role.ADMIN)
-    await app.store.add_token(token)
+    await tokens.add(app.store, token)
     yield outer
     await outer.http.aclose()
     await api.close()

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from engine.running import Log
 from rowlock import FakeClock
+from rowlock.control import tokens
 from rowlock.dashboard.rendering import back
 from rowlock.dashboard.session import own_path
 from rowlock.dashboard.shared_reads import Shared
@@ -276,7 +277,7 @@ async def test_nobody_is_signed_out_from_another_site(site: Site, browser: httpx
 
 async def test_a_session_whose_token_was_revoked_ends_and_says_so(site: Site, browser: httpx.AsyncClient) -> None:
     await sign_in(browser, site.tokens["viewer"])
-    await site.app.store.revoke_token(site.records["viewer"].id)
+    await tokens.revoke(site.app.store, site.records["viewer"].id)
     answer = await browser.get("/jobs")
     assert answer.status_code == 303
     assert int(cookie(answer)["max-age"]) == 0
@@ -407,7 +408,7 @@ async def test_a_fault_is_told_as_a_page_too(site: Site) -> None:
 
 async def test_a_token_is_in_no_log(site: Site, browser: httpx.AsyncClient, log: Log) -> None:
     token = site.tokens["admin"]
-    site.app.store.refuse("token", error=RuntimeError("broken"))
+    site.app.store.refuse("read tokens by digest", error=RuntimeError("broken"))
     await browser.get("/sign-in", params={"token": token})
     await browser.get("/sign-in", params={"token": token})
     await sign_in(browser, token)

@@ -62,6 +62,7 @@ async def create(
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="The token does not expire.")] = False,
 ) -> None:
+    from rowlock.control import tokens
     from rowlock.jobs.registry import checked_name
     from rowlock.management.schemas import iso, token_shape
     from rowlock.storage.access import Role
@@ -74,7 +75,7 @@ async def create(
         checked_name(company, "company")
     seconds = None if never else (expires_days or _EXPIRES_DAYS) * _DAY_SECONDS
     text, token = new_token(name, Role(role), company, seconds)
-    made = await app.store.add_token(token)
+    made = await tokens.add(app.store, token)
     out.tell({"token": text} | token_shape(made), text)
     ends = "does not expire" if made.expires_at is None else f"expires at {iso(made.expires_at)}"
     out.note(f"this is the only time that the token is shown; it has the role {made.role.value} and {ends}")
@@ -90,9 +91,10 @@ async def create(
 )
 @works()
 async def list_(app: Rowlock, out: Output) -> None:
+    from rowlock.control import tokens
     from rowlock.management.schemas import token_shape
 
-    found, now = await app.store.tokens(), await app.store.now()
+    found, now = await tokens.listed(app.store), await app.store.now()
     shapes = [token_shape(token) for token in found]
     if out.as_json:
         out.json({"tokens": shapes})
@@ -117,14 +119,15 @@ async def revoke(
     out: Output,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of the token, not the token itself.")],
 ) -> None:
+    from rowlock.control import tokens
     from rowlock.errors import TokenNotFound
     from rowlock.management.schemas import token_shape
     from rowlock.tokens import PREFIX
 
-    if not await app.store.revoke_token(id):
+    if not await tokens.revoke(app.store, id):
         shown = "that, which looks like a token, not an id" if id.startswith(PREFIX) else id
         raise TokenNotFound(f"no token has the id {shown}; see `rowlock token list`")
-    (revoked,) = [token for token in await app.store.tokens() if token.id == id.lower()]
+    (revoked,) = [token for token in await tokens.listed(app.store) if token.id == id.lower()]
     out.tell(token_shape(revoked), f"{revoked.id}  {revoked.name} is revoked")
 
 

@@ -91,13 +91,14 @@ def _bound(app: Rowlock, port: int | None, out: Output) -> socket | None:
 async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
     """Yield the addresses of dashboard and API and a new admin token, which is revoked at the end."""
     from rowlock.cli.api import serving
+    from rowlock.control import tokens
     from rowlock.errors import StoreError
     from rowlock.storage.access import Role
     from rowlock.tokens import new_token
 
     url = serving().address(bound)
     token, record = new_token("rowlock up", Role.ADMIN, expires_in_seconds=_TOKEN_SECONDS)
-    await app.store.add_token(record)
+    await tokens.add(app.store, record)
     try:
         yield {
             "url": url,
@@ -107,7 +108,7 @@ async def _access(app: Rowlock, bound: socket) -> AsyncIterator[dict[str, Any]]:
         }
     finally:
         with suppress(StoreError):  # it expires by itself
-            await app.store.revoke_token(record.id)
+            await tokens.revoke(app.store, record.id)
 
 
 def _here(url: str) -> str:

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rowlock.control import tokens
 from rowlock.dashboard import import_tables as tables
 from rowlock.dashboard import import_view as view
 from rowlock.dashboard.filters import count, sentence
@@ -175,7 +176,7 @@ async def _names(request: Request, company: str | None) -> dict[str, str]:
     store = rowlock(request).store
 
     async def look() -> dict[str, str]:
-        return {token.id: token.name for token in await store.tokens() if company in (None, token.company_id)}
+        return {token.id: token.name for token in await tokens.listed(store) if company in (None, token.company_id)}
 
     return await shared(request).get(("names of tokens", company), look, _NAMES_SECONDS)
 

@@ -223,7 +223,7 @@ class Arrivals:
     async def named(self, file_name: str, about: About, reserved: RequestAnswer | None = None) -> Shape:
         """Import a file from the import folder; it stays there.
 
-        With a `reserved` id (see begin_request), a second try returns the import of the first.
+        With a `reserved` id (see `control.requests`), a second try returns the import of the first.
         """
         import_id = None if reserved is None else reserved.job_id
         if import_id is not None and reserved is not None and reserved.state is RequestState.BROKEN_OFF:

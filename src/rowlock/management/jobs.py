@@ -39,7 +39,7 @@ class Jobs(CompanyScope):
     ) -> Shape:
         """Enqueue a job; return its record, and whether this call `created` it.
 
-        With a `reserved` id (see begin_request), a second try returns the job of the first.
+        With a `reserved` id (see `control.requests`), a second try returns the job of the first.
         """
         self._check_company(company_id, payload or {}, limit_key)
         company = self._company_id or company_id

@@ -39,7 +39,7 @@ class Sync(Jobs):
     ) -> Shape:
         """Send an operation; return its job, and whether this call `created` it.
 
-        With a `reserved` id (see begin_request), a second try returns the job of the first.
+        With a `reserved` id (see `control.requests`), a second try returns the job of the first.
         """
         given = {} if payload is None else payload
         self._check_company(company_id, given, None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from rowlock.storage.kinds import Index, Kind
 from rowlock.storage.records import JobId, Status
 
 TokenId = str
@@ -47,6 +48,34 @@ class TokenRecord:
     revoked_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token as stored, with its digest, which is shown to nobody."""
+
+    id: TokenId
+    digest: str
+    name: str
+    role: Role
+    company_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    def shown(self) -> TokenRecord:
+        return TokenRecord(*(getattr(self, name) for name in TokenRecord.__slots__))
+
+
+TOKENS = Kind(
+    "tokens",
+    StoredToken,
+    key=("id",),
+    indexes=(Index("digest", ("digest",), unique=True),),
+    uuids=frozenset({"id"}),
+    collection="rowlock_tokens",
+)
+
+
 class RequestState(StrEnum):
     """What is known of a request under its idempotency key."""
 
@@ -64,6 +93,30 @@ class RequestAnswer:
     begun_at: datetime  # by the store's clock: identifies the current or last try
     status: int | None = None  # of the response, if DONE
     body: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """A request with an idempotency key, as stored."""
+
+    key: str
+    fingerprint: str  # of what was asked under this key
+    job_id: JobId  # reserved for the job that it enqueues
+    begun_at: datetime  # identifies the try
+    released: bool  # the try does not know how it ended
+    expires_at: datetime
+    status: int | None  # of the response; None: not ended
+    body: str | None
+
+
+REQUESTS = Kind(
+    "requests",
+    RequestRecord,
+    key=("key",),
+    indexes=(Index("expiring", ("expires_at",), expires=True),),
+    uuids=frozenset({"job_id"}),
+    collection="rowlock_requests",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from rowlock.clock import Clock
-from rowlock.storage.access import Changes, NewToken, RequestAnswer, TokenId, TokenRecord
+from rowlock.storage.access import Changes
 from rowlock.storage.call_verbs import CallVerbs
 from rowlock.storage.import_verbs import ImportTransaction, ImportVerbs
 from rowlock.storage.imports import ImportStep, TransactionBounds
@@ -329,12 +329,6 @@ class Store(Records, ImportVerbs, CallVerbs, OverviewVerbs, Protocol):
 
     # -- alerts and measures -----------------------------------------------------------------------
 
-    async def raise_alert(self, name: str) -> bool:
-        """Raises an alert; returns False if it was raised already."""
-
-    async def clear_alert(self, name: str) -> datetime | None:
-        """Ends an alert; returns when it was raised, or None if it was not."""
-
     async def unsaid_deaths(self) -> bool:
         """Returns whether there is a dead letter that no notification has named."""
 
@@ -348,47 +342,6 @@ class Store(Records, ImportVerbs, CallVerbs, OverviewVerbs, Protocol):
         """Returns every number, summed over all workers."""
 
     # -- the HTTP API ------------------------------------------------------------------------------
-
-    async def add_token(self, token: NewToken) -> TokenRecord:
-        """Records a token by its digest; it expires by the store's clock."""
-
-    async def token(self, digest: str) -> TokenRecord | None:
-        """Returns the token with this digest; None if it is unknown, revoked or expired."""
-
-    async def tokens(self) -> list[TokenRecord]:
-        """Returns every token, including revoked and expired ones, oldest first."""
-
-    async def revoke_token(self, token_id: TokenId) -> bool:
-        """Revokes a token; the time of the first call is kept. Returns False for an unknown or malformed id."""
-
-    async def touch_tokens(self, token_ids: Sequence[TokenId]) -> None:
-        """Sets the last use of these tokens to now."""
-
-    async def begin_request(
-        self, key: str, fingerprint: str, job_id: JobId, *, keep_seconds: float, stale_seconds: float
-    ) -> RequestAnswer:
-        """Returns what is known of the request with this idempotency key, and reserves it if the caller may run it.
-
-        Of concurrent callers one gets NEW. A request begun more than `stale_seconds` ago and not ended is BROKEN_OFF
-        for one caller, which gets the job id reserved first. After `keep_seconds` the key is NEW again. A key that was
-        used with another fingerprint is OTHER. Each try that reserves the key gets a `begun_at` that no earlier try
-        had, even if the clock stands still.
-        """
-
-    async def end_request(self, key: str, begun_at: datetime, status: int, body: str) -> None:
-        """Stores the response of the try that began at `begun_at`.
-
-        Does nothing if another try has taken the request over, it has ended, or the key is unknown.
-        """
-
-    async def release_request(self, key: str, begun_at: datetime) -> None:
-        """Lets the next try take the request at once, as BROKEN_OFF, because this try does not know how it ended.
-
-        Does nothing if another try has taken it over or it has ended.
-        """
-
-    async def prune_access(self, days: float, limit: int) -> int:
-        """Removes up to `limit` expired requests, and tokens that ended more than `days` ago; returns how many."""
 
     async def changes(self, since: datetime, limit: int) -> Changes:
         """Returns jobs that changed at or after `since`: each job once, as it is now.

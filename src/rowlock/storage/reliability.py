@@ -227,6 +227,17 @@ RUNS = Kind(
 
 
 @dataclass(frozen=True, slots=True)
+class Alert:
+    """A raised alert."""
+
+    name: str
+    since: datetime
+
+
+ALERTS = Kind("alerts", Alert, key=("name",), collection="rowlock_alerts")
+
+
+@dataclass(frozen=True, slots=True)
 class Deaths:
     """Dead letters of one job name, for a notification."""
 

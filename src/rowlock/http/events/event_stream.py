@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from rowlock.app import Rowlock
+from rowlock.control import tokens
 from rowlock.errors import StoreError
 from rowlock.http.events.subscriber import Listeners, Subscriber, Wants, batches
 from rowlock.http.problem import Problem
@@ -259,9 +260,7 @@ class EventStream:
         """End the subscriptions of tokens that were revoked or have expired."""
         store = self._app.store
         now = await store.now()
-        good = {
-            t.id for t in await store.tokens() if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)
-        }
+        good = {token.id for token in await tokens.listed(store) if tokens.is_valid(token, now)}
         for listener in self._listeners:
             if listener.token_id not in good:
                 listener.end()

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rowlock.app import Rowlock
+from rowlock.control import requests
 from rowlock.errors import StoreError
 from rowlock.http.json_response import JSON
 from rowlock.http.middleware.auth import CALLER, Caller, Needs
@@ -53,7 +54,8 @@ class Once:
             return
         key, fingerprint = _identity(scope, _checked(given))
         settings, store = self._app.settings, self._app.store
-        known = await store.begin_request(
+        known = await requests.begin(
+            store,
             key,
             fingerprint,
             uuid7(),
@@ -104,7 +106,7 @@ class Once:
             # the key over when it is stale. A store that hangs or fails delays the error by 2 s at most.
             with suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(_RELEASE_SECONDS):
-                    await self._app.store.release_request(key, begun_at)
+                    await requests.release(self._app.store, key, begun_at)
             raise
 
     async def _keep(self, key: str, begun_at: datetime, status: int, body: bytes) -> None:
@@ -112,10 +114,10 @@ class Once:
         store = self._app.store
         try:
             if status < 500 and status not in _FORGOTTEN and len(body) <= _KEPT_BYTES_MAX:
-                await store.end_request(key, begun_at, status, body.decode())
+                await requests.end(store, key, begun_at, status, body.decode())
             else:
                 # A store that failed may have recorded the job anyway: a retry looks for it first.
-                await store.release_request(key, begun_at)
+                await requests.release(store, key, begun_at)
         except StoreError as error:
             # The request has taken effect: its answer is sent anyway, and a retry takes the key over when it is stale.
             logs.get().warning("http.answer_not_kept", reason=self._app.redact.text(str(error)))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 
+from rowlock.control import tokens
 from rowlock.errors import StoreError
 from rowlock.storage.access import TokenId, TokenRecord
 from rowlock.storage.contract import Store
@@ -52,7 +53,7 @@ class Tokens:
         return await asyncio.shield(asking)
 
     async def _ask(self, store: Store, key: str) -> TokenRecord | None:
-        record = await store.token(key)
+        record = await tokens.find(store, key)
         if record is None:
             self._known.pop(key, None)
             return None
@@ -75,6 +76,6 @@ class Tokens:
         used, self._used = self._used, set()
         try:
             if used:
-                await store.touch_tokens(sorted(used))
+                await tokens.touch(store, sorted(used))
         except StoreError:
             self._used |= used  # retried at the next update

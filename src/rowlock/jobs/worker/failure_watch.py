@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from rowlock.control import alerts
 from rowlock.errors import RowlockError
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.new_jobs import Options
@@ -70,9 +71,9 @@ class FailureWatch:
         for queue, count in failures.items():
             details = {"failedLastHour": count, "threshold": threshold, "queueName": queue}
             if count >= threshold:
-                if await store.raise_alert(f"spike:{queue}"):
+                if await alerts.start(store, f"spike:{queue}"):
                     self._log.error("queue.failure_spike", type="QUEUE_FAILURE_SPIKE", **details)
-            elif (since := await store.clear_alert(f"spike:{queue}")) is not None:
+            elif (since := await alerts.clear(store, f"spike:{queue}")) is not None:
                 self._log.info(
                     "queue.failure_spike_over", type="QUEUE_FAILURE_SPIKE_OVER", since=since.isoformat(), **details
                 )

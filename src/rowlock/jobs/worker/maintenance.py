@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rowlock.control import locks, schedules
+from rowlock.control import locks, requests, schedules, tokens
 from rowlock.errors import RowlockError, StoreError, StoreUnavailable
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.scheduler import Scheduler
 from rowlock.jobs.worker.failure_watch import FailureWatch
+from rowlock.storage.contract import Store
 from rowlock.storage.records import Held, KeepPolicy, Status, Worker, WorkerId
 
 _AGAIN_SECONDS = 1.0  # after a store error
@@ -225,7 +226,7 @@ async def prune(engine: Engine, log: Any) -> Pruned:
         ),
         locks=await _all(partial(locks.prune, store), s.keep_lock_days, s.prune_batch),
         runs=await _all(partial(schedules.prune_runs, store), s.keep_run_days, s.prune_batch),
-        access=await _all(store.prune_access, s.keep_token_days, s.prune_batch),
+        access=await _all(partial(prune_access, store), s.keep_token_days, s.prune_batch),
         imports=await _all(store.prune_imports, s.keep_import_days, s.prune_batch),
         calls=await _all(store.prune_calls, s.keep_subject_days, s.prune_batch),
     )
@@ -234,6 +235,12 @@ async def prune(engine: Engine, log: Any) -> Pruned:
     if any(removed.records.values()):
         log.info("records.pruned", **removed.records)
     return removed
+
+
+async def prune_access(store: Store, days: float, limit: int) -> int:
+    """Remove up to `limit` expired requests, and tokens that ended more than `days` ago; return how many."""
+    removed = await requests.prune(store, limit)
+    return removed + await tokens.prune(store, days, limit - removed)
 
 
 async def _all(remove: Callable[[float, int], Awaitable[int]], days: float, batch: int) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from pymongo import UpdateOne
-from pymongo.errors import DuplicateKeyError
 
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.failures import FAILURES
@@ -14,30 +12,15 @@ from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.reliability import Deaths, Measure
 
-ALERTS = "rowlock_alerts"
 MEASURES = "rowlock_measures"
 NAMED_AT_MOST = 3
 """How many jobs of a type a notification names."""
 
-INDEXES: tuple[Index, ...] = (Index(ALERTS), Index(MEASURES))
+INDEXES: tuple[Index, ...] = (Index(MEASURES),)
 
 
 class Alerts(Worked):
     """Raises each alert once, and sums measures over the fleet."""
-
-    async def raise_alert(self, name: str) -> bool:
-        async def add(scope: Scope) -> bool:
-            try:
-                await scope[ALERTS].insert_one({"_id": name, "since": await scope.now()})
-            except DuplicateKeyError:
-                return False
-            return True
-
-        return await self._plain(add)
-
-    async def clear_alert(self, name: str) -> datetime | None:
-        gone = await self._plain(lambda scope: scope[ALERTS].find_one_and_delete({"_id": name}))
-        return None if gone is None else gone["since"]
 
     async def unsaid_deaths(self) -> bool:
         found = await self._plain(lambda scope: scope[FAILURES].find_one({"unsaid": True}, {"_id": 1}))

@@ -14,9 +14,9 @@ from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailur
 
 from rowlock.errors import SchemaMissing
 from rowlock.storage import migrate as rules
+from rowlock.storage.access import REQUESTS, TOKENS
 from rowlock.storage.migrate import Applied, Migration
 from rowlock.storage.mongo import (
-    access,
     alerts,
     attempts,
     calling,
@@ -39,7 +39,7 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.records import indexes_of
 from rowlock.storage.records import Finding, SchemaState, Severity
-from rowlock.storage.reliability import LOCKS, RUNS, SCHEDULES
+from rowlock.storage.reliability import ALERTS, LOCKS, RUNS, SCHEDULES
 
 _THERE_ALREADY = 48
 
@@ -73,7 +73,9 @@ STEPS = (
             *indexes_of(LOCKS),
             *indexes_of(SCHEDULES),
             *indexes_of(RUNS),
-            *access.INDEXES,
+            *indexes_of(ALERTS),
+            *indexes_of(TOKENS),
+            *indexes_of(REQUESTS),
             *importing.INDEXES,
             *calling.INDEXES,
         ),

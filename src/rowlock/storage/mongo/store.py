@@ -13,7 +13,6 @@ from rowlock.errors import NoTransactions
 from rowlock.storage.contract import Atomic, Wake
 from rowlock.storage.imports import ImportStep, TransactionBounds
 from rowlock.storage.mongo import schema
-from rowlock.storage.mongo.access import Access
 from rowlock.storage.mongo.alerts import Alerts
 from rowlock.storage.mongo.attempts import Recorder
 from rowlock.storage.mongo.calling import Calling
@@ -67,7 +66,6 @@ class MongoStore(
     Counts,
     Failures,
     Alerts,
-    Access,
     Changing,
     Retention,
     Importing,

@@ -27,13 +27,6 @@ class Reliability:
 
     # -- alerts and measures -----------------------------------------------------------------------
 
-    async def raise_alert(self, name: str) -> bool:
-        return bool(await self._connections.fetch("raise_alert", name, self._now))
-
-    async def clear_alert(self, name: str) -> datetime | None:
-        rows = await self._connections.fetch("clear_alert", name)
-        return rows[0][0] if rows else None
-
     async def unsaid_deaths(self) -> bool:
         return bool(await self._connections.value("unsaid_deaths"))
 

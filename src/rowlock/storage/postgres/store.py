@@ -16,9 +16,9 @@ from rowlock.clock import Clock, StoreClock
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.contract import Atomic, StoreTransaction, Wake
 from rowlock.storage.imports import ImportStep
-from rowlock.storage.postgres.access import Access
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.calling import Calling
+from rowlock.storage.postgres.changes import Changing
 from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, STATEMENT_SECONDS, Connections, own_words
 from rowlock.storage.postgres.diagnostics import diagnose
 from rowlock.storage.postgres.importing import Importing, ImportingTransaction
@@ -67,7 +67,7 @@ T = TypeVar("T")
 _LOCKED_SECONDS = 0.5  # between two tries to free keys that a caller's transaction has locked
 
 
-class PostgresStore(Schema, Operators, Recording, Reliability, Access, Importing, Calling, Watching, Overview):
+class PostgresStore(Schema, Operators, Recording, Reliability, Changing, Importing, Calling, Watching, Overview):
     """Jobs in the schema `rowlock` of a PostgreSQL database."""
 
     def __init__(

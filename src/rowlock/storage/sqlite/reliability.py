@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import apsw
 
@@ -20,15 +19,6 @@ class Reliability(Worked):
     """Store methods for alerts and measures."""
 
     # -- alerts and measures -----------------------------------------------------------------------
-
-    async def raise_alert(self, name: str) -> bool:
-        return await self._write(
-            lambda connection, now: bool(run(connection, "raise_alert", {"name": name, "now": now}))
-        )
-
-    async def clear_alert(self, name: str) -> datetime | None:
-        rows = await self._write(lambda connection, now: run(connection, "clear_alert", {"name": name}))
-        return moment(rows[0][0]) if rows else None
 
     async def unsaid_deaths(self) -> bool:
         return bool(await self._read(lambda connection, now: value(connection, "unsaid_deaths")))

@@ -47,9 +47,9 @@ from rowlock.storage.sqlite import counters as tally
 from rowlock.storage.sqlite import diagnostics as diagnose
 from rowlock.storage.sqlite import failures as record
 from rowlock.storage.sqlite import retention as retain
-from rowlock.storage.sqlite.access import Access
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.calling import Calling
+from rowlock.storage.sqlite.changes import Changing
 from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of, started
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.errors import explaining
@@ -70,7 +70,7 @@ IDLE_AT_MOST = 4
 """Idle connections that are kept for later transactions."""
 
 
-class SqliteStore(Recording, Reliability, Access, Importing, Calling, Watching, Overview):
+class SqliteStore(Recording, Reliability, Changing, Importing, Calling, Watching, Overview):
     """Jobs in one SQLite file, shared by any number of processes on this machine."""
 
     def __init__(self, url: str, clock: Clock) -> None:

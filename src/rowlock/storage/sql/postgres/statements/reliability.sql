@@ -1,10 +1,3 @@
--- name: raise_alert
-INSERT INTO rowlock.alerts (name, since) VALUES ($1, coalesce($2::timestamptz, clock_timestamp()))
-ON CONFLICT DO NOTHING RETURNING name
-
--- name: clear_alert
-DELETE FROM rowlock.alerts WHERE name = $1 RETURNING since
-
 -- name: unsaid_deaths
 SELECT EXISTS (SELECT FROM rowlock.job_failures WHERE is_final_attempt AND notice_id IS NULL)
 

@@ -1,9 +1,3 @@
--- name: raise_alert
-INSERT INTO alerts (name, since) VALUES (:name, :now) ON CONFLICT DO NOTHING RETURNING name
-
--- name: clear_alert
-DELETE FROM alerts WHERE name = :name RETURNING since
-
 -- name: unsaid_deaths
 SELECT EXISTS (SELECT 1 FROM job_failures WHERE is_final_attempt = 1 AND notice_id IS NULL)
 
