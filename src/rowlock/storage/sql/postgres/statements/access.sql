@@ -18,7 +18,7 @@ UPDATE rowlock.tokens SET revoked_at = coalesce(revoked_at, $2::timestamptz, clo
 RETURNING id
 
 -- name: touch_tokens
--- In one order: two who touch the same tokens never wait for each other.
+-- Locked in the order of ids: two processes that touch the same tokens cannot deadlock.
 UPDATE rowlock.tokens SET last_used_at = coalesce($2::timestamptz, clock_timestamp())
 WHERE id = ANY (ARRAY(SELECT id FROM rowlock.tokens WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE))
 
