@@ -261,9 +261,8 @@ class Consumer:
         return self.context.take_reports()
 
     def _release_candidate(self) -> None:
-        self._release(
-            self.jobs.remove_candidate(), "the job must run alone, and this process is busy", delay_seconds=AGAIN_SECONDS
-        )
+        reason = "the job must run alone, and this process is busy"
+        self._release(self.jobs.remove_candidate(), reason, delay_seconds=AGAIN_SECONDS)
 
     def _release(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
         """Release jobs that have not started: neither their attempt nor a start of their limit key counts."""
