@@ -1,4 +1,4 @@
-"""Sample files on their way through the application's importers, and what the tables should hold afterwards."""
+"""Imports sample files with the application's importers, and has the expected contents of the tables."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_headers_are_found_as_people_and_as_programs_write_them(name: str) -> No
 
 @pytest.mark.every_store
 @pytest.mark.parametrize("name", TYPES)
-async def test_the_table_is_the_same_whoever_makes_it(store: Store, name: str) -> None:
+async def test_the_table_is_the_same_made_by_an_import_or_by_the_application(store: Store, name: str) -> None:
     declared = backoffice.app.importers[name]
     await drop_tables(store)
     async with store.transaction() as tx:

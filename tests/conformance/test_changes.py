@@ -188,7 +188,7 @@ async def test_a_rescued_job_is_told(store: Store, clock: FakeClock, delay_secon
     change = await one(store, clock)
     assert (change.id, change.status, change.attempts) == (claimed.id, Status.QUEUED, 1)
     assert change.error is not None
-    assert "lease ran out" in change.error
+    assert "lease expired" in change.error
 
 
 async def test_a_job_whose_last_attempt_was_lost_is_told(store: Store, clock: FakeClock) -> None:

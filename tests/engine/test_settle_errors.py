@@ -115,7 +115,7 @@ async def test_a_refused_value_is_left_out_and_the_outcome_stays(
         bad[how].job_id for how in expected
     )
     assert log.of("job.released") == [] or all(line.get("reason") for line in log.of("job.released"))
-    assert "the answer to its claim was lost" not in log.text
+    assert "the response to its claim was lost" not in log.text
 
 
 @pytest.mark.every_store

@@ -261,7 +261,7 @@ async def test_one_target_that_fails_keeps_no_other_from_its_message(receiver: R
         await notifier(broken, apprise_url(other), webhooks=(receiver.url, other.url)).send("n1", [DEATHS])
     assert len(other.requests) == 2
     text = str(caught.value)
-    assert text.startswith("notice n1 did not reach 2 of 4 targets: ROWLOCK_NOTIFY_TARGETS entry 1 (json://…): ")
+    assert text.startswith("notification n1 did not reach 2 of 4 targets: ROWLOCK_NOTIFY_TARGETS entry 1 (json://…): ")
     assert f"; ROWLOCK_WEBHOOK_URLS entry 1 (http://127.0.0.1:{receiver.port}/…): it answered 500" in text
     for secret in ("s3cret", "hunter22", "/hooks/a", "b=c"):
         assert secret not in text

@@ -1,4 +1,4 @@
-"""The command `backoffice`: writes sample files to try imports with."""
+"""The command `backoffice`: writes sample files for trying imports."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import typer
 from backoffice.samples.write import SamplesError, write_samples
 
 ROWS_MAX = 100_000_000
-_USAGE = 2  # the exit code of a command that is wrong by itself, as of `rowlock`
+_USAGE = 2  # the exit code of an invalid command, as in `rowlock`
 
 app = typer.Typer(name="backoffice", no_args_is_help=True, add_completion=False, help="The reference application.")
-demo = typer.Typer(no_args_is_help=True, help="Write sample files to try things out with.")
+demo = typer.Typer(no_args_is_help=True, help="Write sample files for trying imports.")
 app.add_typer(demo, name="demo")
 
 
@@ -33,21 +33,21 @@ def files(
     rows: Annotated[
         int,
         typer.Option(
-            min=1, max=ROWS_MAX, help="Rows of each good file; workbooks have no more than an upload may have."
+            min=1, max=ROWS_MAX, help="Rows of each good file; workbooks have at most as many as an upload may have."
         ),
     ] = 1_000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Another seed, other rows; the same, the same.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The same seed writes the same bytes.")] = 1,
     type: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE", help="Only the files of this import type; may be given several times."),
+        typer.Option(metavar="TYPE", help="Only the files of this import type; can be repeated."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files that this command did not write, or that were changed since.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Write sample files for every import type of the reference application: good ones, and in the folder bad some that
-    each break in one known way. README.txt and truth.json say what should become of each.
+    """Write sample files for every import type of the reference application: good ones, and in the folder `bad` files
+    with one known error each. README.txt and truth.json have the expected result of each file.
 
     \b
     Examples:
@@ -86,9 +86,7 @@ def _show(files: dict[str, Any], folder: Path, again: str) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    typer.echo(
-        f"\n{folder / 'README.txt'} and {folder / 'truth.json'} say more. To begin with, while the application runs:"
-    )
+    typer.echo(f"\n{folder / 'README.txt'} and {folder / 'truth.json'} describe them. While the application runs, try:")
     typer.echo(f"\n    {again}")
 
 

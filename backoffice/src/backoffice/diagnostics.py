@@ -22,7 +22,7 @@ async def health_ping(job: Job) -> dict[str, Any]:
 
 @app.job("demo.sleep")
 async def demo_sleep(job: Job, seconds: Annotated[float, Field(ge=0, le=3_600)] = 1.0) -> dict[str, Any]:
-    """For trying things out: takes this long, and reports its progress on the way."""
+    """For experiments: runs for this long, and reports its progress."""
     slept = 0.0
     while slept < seconds:
         step = min(_STEP_SECONDS, seconds - slept)

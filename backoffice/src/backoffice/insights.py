@@ -60,7 +60,7 @@ def _scope(payload: Mapping[str, Any]) -> str:
 async def generate_ai_insights(
     job: Job, companyId: CompanyId, date: Day | None = None, dataVersion: DataVersion | None = None
 ) -> None:
-    """Find what is over budget, overdue or out of the ordinary on a day, today by default."""
+    """Find what is over budget, overdue or unusual on a day (default: today)."""
     day = date or today()
     async with job.transaction() as tx:
         await ensure_tables(tx)
@@ -85,7 +85,7 @@ async def generate_ai_insights(
 async def summarize_ai_insights(
     job: Job, companyId: CompanyId, date: Day, messages: Annotated[list[str], Field(max_length=10_000)]
 ) -> None:
-    """Keep what the language model makes of a day's insights, where one is in use."""
+    """Store the language model's summary of a day's insights, if a model is set."""
     if _language_model is None:
         raise Permanent("no language model is in use; call backoffice.insights.use_language_model first")
     summary = (await _language_model(companyId, messages))[:SUMMARY_LENGTH_MAX]

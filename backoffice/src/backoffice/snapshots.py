@@ -48,7 +48,7 @@ async def generate_monthly_snapshots(
 async def batch_recalc(
     job: Job, companyId: CompanyId, periodStart: Day, periodEnd: Day, dataVersion: DataVersion | None = None
 ) -> None:
-    """Compute the snapshots of all months that a period touches once more."""
+    """Recompute the snapshots of all months that a period touches."""
     months = months_of(periodStart, periodEnd)
     async with job.transaction() as tx:
         await ensure_tables(tx)

@@ -119,7 +119,7 @@ class Notifier:
                 failed.append(f"{name}: {failure}")
         if failed:
             raise NoticeFailed(
-                f"notice {notice_id} did not reach {len(failed)} of {len(places)} targets: {'; '.join(failed)}"
+                f"notification {notice_id} did not reach {len(failed)} of {len(places)} targets: {'; '.join(failed)}"
             )
 
     def _places(self) -> dict[str, Deliver]:
@@ -270,7 +270,7 @@ def _service(number: int, target: str) -> Any:
     service = apprise.Apprise.instantiate(target, asset=asset)
     if service is None:
         raise SettingsError(
-            f"ROWLOCK_NOTIFY_TARGETS: entry {number} ({_scheme(target)}) is not a target that apprise takes; allowed "
+            f"ROWLOCK_NOTIFY_TARGETS: entry {number} ({_scheme(target)}) is not a target that apprise accepts; allowed "
             "are URLs such as mailtos://user:password@host?to=staff@host or slack://token/#channel, "
             "see https://appriseit.com/services/"
         )

@@ -1,4 +1,4 @@
-"""The bad sample files: small, each broken in one known way. Rows that load have keys that no good file has, except the
+"""The bad sample files: small, with one known error each. Their good rows have keys that no good file has, except the
 known components in Price-List-Components-unknown-item.csv."""
 
 from __future__ import annotations

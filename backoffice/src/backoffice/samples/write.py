@@ -112,7 +112,7 @@ _INTRODUCTION = (
     "",
     "    rowlock import Customers.csv --type customers --wait --app backoffice:app",
     "",
-    "What should become of each file, in tables that have none of its rows, is said below and, with every error,",
-    "in truth.json. The components of the price list need the price list; import it first.",
+    "The expected result of each file, in tables that have none of its rows, is below and, with every error, in",
+    "truth.json. The components of the price list need the price list; import it first.",
     "",
 )

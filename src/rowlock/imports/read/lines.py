@@ -118,7 +118,7 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
     if broken is None:
         return None
     if broken:
-        data = _mended(data, broken)
+        data = _with_valid_utf8(data, broken)
     text = _split(data, shape.line_end)
     bytes_each = text.str.len_bytes()
     blank = bytes_each == 0
@@ -232,12 +232,12 @@ def _broken(data: bytes) -> list[tuple[int, int]] | None:
     return found
 
 
-def _mended(data: bytes, broken: list[tuple[int, int]]) -> bytes:
+def _with_valid_utf8(data: bytes, broken: list[tuple[int, int]]) -> bytes:
     """Replace the broken bytes, keeping the length; the record reader reads these lines from the original."""
-    mended = bytearray(data)
+    valid = bytearray(data)
     for start, end in broken:
-        mended[start:end] = b"?" * (end - start)
-    return bytes(mended)
+        valid[start:end] = b"?" * (end - start)
+    return bytes(valid)
 
 
 def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:

@@ -247,7 +247,7 @@ class Consumer:
         for runner in self.runners:
             runner.check_deadline(now)
         surplus = self.prefetch.surplus(now, len(self.jobs))
-        self._release(self.jobs.remove_last(surplus), "claimed ahead, and would not have started within a second")
+        self._release(self.jobs.remove_last(surplus), "prefetched, and would not have started within a second")
         if self.jobs.has_candidate and now - self._active_at() > _ASIDE_SECONDS:
             self._release_candidate()
         self.starts.write()
@@ -261,9 +261,8 @@ class Consumer:
         return self.context.take_reports()
 
     def _release_candidate(self) -> None:
-        self._release(
-            self.jobs.remove_candidate(), "it must run alone, and this process is busy", delay_seconds=AGAIN_SECONDS
-        )
+        reason = "the job must run alone, and this process is busy"
+        self._release(self.jobs.remove_candidate(), reason, delay_seconds=AGAIN_SECONDS)
 
     def _release(self, jobs: Sequence[Claimed], reason: str, delay_seconds: float = 0.0) -> None:
         """Release jobs that have not started: neither their attempt nor a start of their limit key counts."""
@@ -286,7 +285,7 @@ class Consumer:
                     self._drop(waiting, "cancelled before it started")
             elif self._received_at < asked_at:
                 self.jobs.remove(waiting)
-                self._log.warning("lease.lost", jobs=[waiting.id], reason="it was taken back before it started")
+                self._log.warning("lease.lost", jobs=[waiting.id], reason="the job was rescued before it started")
         for runner in self.runners:
             runner.note_held(held, asked_at)
 
@@ -327,7 +326,7 @@ class Consumer:
         for runner in self.runners:
             jobs, seconds = runner.abandon(), time.monotonic() - runner.began
             if jobs:
-                reason = "its handler did not stop when the worker did"
+                reason = "the handler did not stop before the worker"
                 self._log.info("job.released", count=len(jobs), jobs=[job.id for job in jobs], reason=reason)
             for job in jobs:
                 self._settler.add(

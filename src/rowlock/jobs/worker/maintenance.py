@@ -155,7 +155,7 @@ class Maintenance:
                 owner=job.owner,
                 attempt=job.attempt,
                 status=job.status.value,
-                reason="its worker was not seen within the visibility timeout",
+                reason="its worker sent no heartbeat within the visibility timeout",
             )
         if any(job.status is Status.FAILED for job in rescued):
             await self._failures.check()

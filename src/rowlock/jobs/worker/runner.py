@@ -286,7 +286,7 @@ class Runner:
                 continue
             cause = error
             if error is self._stop_reason and self._stop_target not in (None, job):
-                cause = ShuttingDown("another job of its batch was stopped")
+                cause = ShuttingDown("another job of the same batch was stopped")
             if isinstance(cause, RateLimited):
                 settler.pause_key(cause.key, cause.wait_seconds(now))
             settlement = self._settlement(job, declared, cause, seconds, now)

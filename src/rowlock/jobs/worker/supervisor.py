@@ -141,7 +141,7 @@ class Supervisor:
         if late:
             for child in self._children.values():
                 self._log.warning(
-                    "worker.killed", worker=child.record.id, reason="it did not stop within the grace period"
+                    "worker.killed", worker=child.record.id, reason="the worker did not stop within the grace period"
                 )
                 _signal(child.process, signal.SIGKILL)
 
@@ -369,7 +369,7 @@ class Supervisor:
             self._log.warning("deadline.delayed", worker=child.record.id, reason=str(error))
             return
         child.condemned.update(job.job_id for job in late)
-        self._log.error("worker.killed", worker=child.record.id, reason="a job ran past its deadline and did not stop")
+        self._log.error("worker.killed", worker=child.record.id, reason="a job exceeded its deadline and did not stop")
         _signal(child.process, signal.SIGKILL)
 
 
@@ -392,5 +392,5 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 def _how(code: int) -> str:
     """Describe how a process ended."""
     if code < 0:
-        return f"the worker process died of {signal.Signals(-code).name}"
-    return f"the worker process ended with exit code {code}"
+        return f"the worker process was killed by {signal.Signals(-code).name}"
+    return f"the worker process exited with code {code}"

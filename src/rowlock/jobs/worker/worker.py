@@ -116,7 +116,7 @@ class WorkerProcess:
         try:
             await warmer()
         except (RowlockError, OSError) as error:
-            self._log.warning("worker.not_warm", reason=str(error))
+            self._log.warning("worker.warmup_failed", reason=str(error))
 
     def _feed(self, *, drain: bool = False) -> list[asyncio.Task[bool]]:
         return [asyncio.create_task(consumer.feed(drain=drain)) for consumer in self._consumers]
@@ -150,7 +150,8 @@ class WorkerProcess:
                 await flush(self._engine)
                 await self._engine.store.retire(self.record.id)
         except (TimeoutError, StoreError) as error:
-            self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=str(error) or "no time left")
+            reason = str(error) or f"not finished within {_SETTLE_SECONDS:g} s"
+            self._log.warning("worker.unsettled", jobs=self._settler.unsettled, reason=reason)
         if self._hint is not None:
             others.append(self._hint)
         for task in (*feeds, *others):
@@ -181,7 +182,7 @@ class WorkerProcess:
         if any(consumer.claiming_since < asked_at for consumer in self._consumers):
             strangers = set()
         for job_id, lease_number in strangers & self._strangers:
-            self._log.warning("job.released", jobs=[job_id], reason="the answer to its claim was lost")
+            self._log.warning("job.released", jobs=[job_id], reason="the response to its claim was lost")
             held = mine[job_id]
             self._settler.add(Settlement(job_id, lease_number, Outcome.RELEASE, None, type=held.type, queue=held.queue))
         self._strangers = strangers

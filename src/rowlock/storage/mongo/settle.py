@@ -211,7 +211,7 @@ async def _rescue(
                 outcome,
                 seconds=(job["now"] - job["lockedAt"]).total_seconds(),
                 delay_seconds=delay_seconds.get(queue, 0.0),
-                error=f"lease ran out: its worker was not seen any more\nthe worker: {owner}",
+                error=f"lease expired: its worker sends no heartbeats\nthe worker: {owner}",
                 type=type,
                 queue=queue,
                 failure=None if cancelled else Failed(uuid7(), redact(payload), None),

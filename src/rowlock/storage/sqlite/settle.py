@@ -166,7 +166,7 @@ def rescue(
                 outcome,
                 seconds=(now - locked_at) / 1e6,
                 delay_seconds=delay_seconds.get(queue, 0.0),
-                error=f"lease ran out: its worker was not seen any more\nthe worker: {owner}",
+                error=f"lease expired: its worker sends no heartbeats\nthe worker: {owner}",
                 type=type,
                 queue=queue,
                 failure=None if cancel_requested else Failed(uuid7(), redact(payload), None),

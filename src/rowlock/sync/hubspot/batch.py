@@ -85,7 +85,7 @@ def entries_of(
         else:
             found[number] = record
     errors = answer.json.get("errors") or []
-    unclaimed: Entry = CallUncertain(f"HubSpot's answer to {what} does not say what became of this one")
+    unclaimed: Entry = CallUncertain(f"HubSpot's response to {what} has no result for this record")
     for item in errors:
         error = _error(item, answer, plain)
         numbers = _blamed(item, places)

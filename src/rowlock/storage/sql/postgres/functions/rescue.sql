@@ -1,4 +1,4 @@
--- Takes back jobs whose lease has expired: the owner was not seen, and the claim is older, than the visibility timeout.
+-- Takes back jobs whose lease has expired: the claim and the owner's last heartbeat are older than the visibility timeout.
 -- The error names the worker in a line of its own: jobs are grouped by the first line.
 CREATE OR REPLACE FUNCTION rowlock.rescue(_limit integer, _queues text[], _delays double precision[], _now timestamptz)
 RETURNS TABLE (id text, type text, queue text, owner text, attempt smallint, max_attempts smallint, outcome integer,
@@ -21,7 +21,7 @@ BEGIN
         SELECT g.*, j.seq, j.priority, j.queue, j.type, j.max_attempts, j.unique_key, j.company_id, j.payload,
                CASE WHEN g.cancel_requested THEN 3 WHEN g.attempt >= j.max_attempts THEN 2 ELSE 4 END AS outcome,
                coalesce(_delays[array_position(_queues, j.queue)], 0) AS delay,
-               'lease ran out: its worker was not seen for ' || g.visibility_ms || E' ms\nthe worker: ' || g.owner AS error
+               'lease expired: its worker sent no heartbeat for ' || g.visibility_ms || E' ms\nthe worker: ' || g.owner AS error
         FROM gone g CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs x WHERE x.id = g.job_id OFFSET 0) j
     ), over AS (
         INSERT INTO rowlock.finished (job_id, available_at, started_at, finished_at, lease, attempt, deaths, status, error)

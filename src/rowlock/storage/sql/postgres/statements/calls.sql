@@ -19,7 +19,7 @@ FROM unnest($1::text[]) WITH ORDINALITY AS u (key, ordinal),
 ORDER BY u.ordinal
 
 -- name: hold_subjects
--- By key, here and below: two who ask for the same subjects wait for each other in one direction only.
+-- In the order of keys, here and below: two workers that lock the same subjects cannot deadlock.
 INSERT INTO rowlock.subjects AS s (kind, key, holder, held_until, touched_at)
 SELECT $1, u.key, $3, c.now + $4::double precision * interval '1 second', c.now
 FROM unnest($2::text[]) AS u (key), (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now OFFSET 0) c

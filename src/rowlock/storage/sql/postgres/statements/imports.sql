@@ -6,7 +6,7 @@ FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) c
 ON CONFLICT DO NOTHING RETURNING id
 
 -- name: same_import
--- The one with this id, or else the one that this file is a duplicate of.
+-- The import with this id, or else the import that this file is a duplicate of.
 SELECT id FROM rowlock.imports
 WHERE id = $1::uuid
    OR ($5::boolean AND once AND status NOT IN ('FAILED', 'CANCELLED')
@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (SELECT * FROM rowlock.all_imports x WHERE x.id = u.id OFFSET
 ORDER BY u.place
 
 -- name: imports
--- $1 is the last id seen, $2 the limit, $3 the type, $4 the company, $5 the status; the next ones too.
+-- $1 is the last id seen, $2 the limit, $3 the type, $4 the company, $5 the status; the same in the next statements.
 SELECT id FROM rowlock.imports
 WHERE ($1::uuid IS NULL OR id < $1) AND $3::text IS NULL AND $4::text IS NULL AND $5::text IS NULL
 ORDER BY id DESC LIMIT $2
@@ -53,7 +53,7 @@ SELECT number, status, job_id::text, rows, inserted, updated, unchanged, duplica
 FROM rowlock.import_chunks WHERE import_id = $1::uuid ORDER BY number
 
 -- name: import_errors
--- A row that two chunks speak of is on one page.
+-- All errors of a row are on one page, even if two chunks report it.
 SELECT row_number, errors, cells FROM rowlock.import_errors
 WHERE import_id = $1::uuid AND row_number = ANY (ARRAY(
     SELECT DISTINCT row_number FROM rowlock.import_errors
@@ -90,7 +90,7 @@ SELECT $1::uuid, u.place - 1, u.job_id, 'waiting', u.rows
 FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS u (job_id, rows, place)
 
 -- name: hold_import
--- From here on what becomes of this import waits for our transaction; the statements after it see all before it.
+-- Locks the import until this transaction ends; the statements after it see all changes committed before.
 SELECT total_chunks FROM rowlock.imports
 WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NOT NULL
 FOR UPDATE
@@ -103,7 +103,7 @@ WHERE import_id = $1::uuid AND number = $2 AND ($13::uuid IS NULL OR job_id = $1
 RETURNING number
 
 -- name: record_apart
--- What the reader refused, or the finish job did: no job was planned for it.
+-- Rows that the reader refused, or that the finish job loaded: they have no chunk job.
 INSERT INTO rowlock.import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged,
                                    duplicate, invalid, error_count, error_groups, notes, finished_at)
 SELECT i.id, $2, w.job_id, 'done', $3, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::timestamptz, clock_timestamp())
@@ -118,7 +118,7 @@ ON CONFLICT (import_id, number) DO UPDATE SET
 RETURNING number
 
 -- name: record_part
--- A part of a chunk that is loaded in several transactions: once, while the chunk waits.
+-- Records a part of a chunk that is loaded in several transactions: once, and only while the chunk waits.
 INSERT INTO rowlock.import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged,
                                    duplicate, invalid, error_count, error_groups, notes, finished_at)
 SELECT c.import_id, $2, c.job_id, 'done', $3, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::timestamptz, clock_timestamp())
@@ -157,7 +157,7 @@ WHERE id = $1::uuid AND status = 'RUNNING' AND total_chunks IS NOT NULL AND fini
 FOR UPDATE
 
 -- name: end_import
--- $7 is the job that says so, if one is named.
+-- $7 is the job that ends the import; NULL: any.
 UPDATE rowlock.imports i
 SET status = $2, message = $3, error = $4, result = $5, finished_at = c.now, updated_at = c.now
 FROM (SELECT coalesce($6::timestamptz, clock_timestamp()) AS now) c
@@ -194,7 +194,7 @@ SET status = CASE WHEN total_chunks IS NULL THEN 'QUEUED' ELSE 'RUNNING' END,
 WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
 
 -- name: overtaken_import
--- Planned, and another was planned in a turn since, and has wiped; two that may have had the same are after each other.
+-- Another import of the same scope that was planned in the same or a later turn: it has wiped the rows of this one.
 SELECT o.id FROM rowlock.imports i JOIN rowlock.imports o ON o.scope = i.scope AND o.turn >= i.turn AND o.id <> i.id
 WHERE i.id = $1::uuid AND i.total_chunks IS NOT NULL AND o.total_chunks IS NOT NULL
 LIMIT 1
@@ -205,7 +205,7 @@ FROM unnest($2::integer[], $3::uuid[]) AS u (number, job_id)
 WHERE c.import_id = $1::uuid AND c.number = u.number AND c.status = 'waiting'
 
 -- name: dead_imports
--- Imports that wait for a job which will never do its part, each with one such job: a failed one where there is one.
+-- Imports that wait for a job that has ended or is gone, each with one such job, preferably a failed one.
 SELECT i.id::text, d.number, d.job_id::text, d.status, d.error
 FROM rowlock.imports i
 CROSS JOIN LATERAL (
@@ -233,7 +233,7 @@ WHERE i.id = u.id AND i.status IN ('QUEUED', 'RUNNING')
 RETURNING i.id::text
 
 -- name: sweepable_imports
--- What succeeded needs its file no more, unless it was a dry run: the same file may be imported for real then.
+-- A successful import no longer needs its file, except after a dry run: the same file may then be imported.
 SELECT id FROM rowlock.imports
 WHERE finished_at IS NOT NULL AND swept_at IS NULL
   AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%')

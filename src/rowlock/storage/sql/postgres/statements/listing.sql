@@ -1,5 +1,6 @@
--- Which jobs match, found by the table that holds their status, or among those of their company. A page of them, and how
--- many there are, are asked of each (listing.py). $1 is the type, $2 the queue, $3 the company, $4 the last id seen.
+-- Jobs that match, found by the table of their status, or among the jobs of their company. listing.py builds from each
+-- statement the query for a page and the query for the count. $1 is the type, $2 the queue, $3 the company, $4 the last
+-- id seen.
 
 -- name: matching_any
 SELECT j.id FROM rowlock.jobs j
@@ -18,7 +19,7 @@ WHERE ($1::text IS NULL OR EXISTS (SELECT FROM rowlock.jobs j WHERE j.id = w.job
   AND ($2::text IS NULL OR w.queue = $2) AND $3::text IS NULL AND ($4::uuid IS NULL OR w.job_id < $4)
 
 -- name: matching_queued_of_company
--- What is neither over nor running waits: waiting jobs cannot be looked up by their ids.
+-- Jobs that are neither finished nor running wait: the tables of waiting jobs have no index on the job id.
 SELECT j.id FROM rowlock.jobs j
 WHERE j.company_id = $3::text AND ($1::text IS NULL OR j.type = $1) AND ($2::text IS NULL OR j.queue = $2)
   AND ($4::uuid IS NULL OR j.id < $4)

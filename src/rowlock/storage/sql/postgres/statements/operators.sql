@@ -50,7 +50,7 @@ WITH clock AS (
 ), named AS (
     SELECT queue FROM counted WHERE alive > 0 UNION SELECT name FROM rowlock.queues WHERE paused_at IS NOT NULL
 ), due AS (
-    -- Delayed jobs whose time has come are ready, though no claim has moved them yet.
+    -- Delayed jobs that are due count as ready, although no claim has moved them yet.
     SELECT n.queue, count(d.available_at) AS count, min(d.available_at) AS since
     FROM clock c, named n LEFT JOIN LATERAL (
         SELECT x.available_at FROM rowlock.delayed x WHERE x.queue = n.queue AND x.available_at <= c.now
@@ -78,7 +78,7 @@ SELECT s.alive - r.count, r.count, s.succeeded, s.failed, s.cancelled
 FROM summed s, (SELECT count(*) FROM rowlock.running) r
 
 -- name: activity
--- By queue and type, what happened since a moment; rows that the chore has not compacted yet included.
+-- What happened since a moment, by queue and type; includes rows that are not compacted yet.
 WITH recent AS (
     SELECT queue, type, succeeded, failed, cancelled, failures, retries, rescues, seconds FROM rowlock.minutes
     WHERE minute >= date_trunc('minute', coalesce($2::timestamptz, clock_timestamp()) - $1::double precision * interval '1 second')
@@ -169,7 +169,7 @@ WITH oldest_kept AS (
 SELECT count(*) FROM removed
 
 -- name: prune_keys
--- The lock looks at the newest version of the row: a key that another transaction has just retaken stays.
+-- FOR UPDATE reads the newest version of the row, so a key that another transaction has just retaken is not deleted.
 DELETE FROM rowlock.unique_keys WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM rowlock.unique_keys WHERE expires_at <= coalesce($2::timestamptz, clock_timestamp())
     LIMIT $1 FOR UPDATE SKIP LOCKED))

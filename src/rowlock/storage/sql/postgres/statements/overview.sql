@@ -19,8 +19,8 @@ WITH clock AS (
 SELECT queue FROM moved
 
 -- name: dead_groups
--- Of the newest so many; $1 the type (or how it begins, see overview.py), $2 the queue, $3 the company. Joined as the
--- planner likes it: side by side in the order of the ids where most jobs have failed, one by one where few have.
+-- Groups of the newest $4 dead letters; $1 is the type (or its prefix, see overview.py), $2 the queue, $3 the company.
+-- The planner chooses the join: a merge join by id if most jobs have failed, a nested loop if few have.
 WITH dead AS (
     SELECT j.id, j.type, left(split_part(split_part(coalesce(f.error, ''), E'\n', 1), ' (attempt ', 1), 200) AS reason, f.finished_at
     FROM rowlock.finished f JOIN rowlock.jobs j ON j.id = f.job_id
@@ -41,8 +41,8 @@ SELECT type, reason, count(*), min(finished_at), max(finished_at), max(id::text)
 FROM dead GROUP BY type, reason ORDER BY count(*) DESC, max(finished_at) DESC, type, reason LIMIT $5
 
 -- name: history
--- The first row says which minute it is; then what happened in each, rows that the chore has not compacted yet included;
--- then what was noted in each.
+-- The first row has the current minute. The next rows have what happened in each minute, including rows that are not
+-- compacted yet; the last rows have the lags recorded in each.
 WITH clock AS (
     SELECT date_trunc('minute', coalesce($2::timestamptz, clock_timestamp())) AS minute OFFSET 0
 ), recent AS (

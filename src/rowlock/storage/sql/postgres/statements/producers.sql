@@ -1,6 +1,6 @@
 -- name: enqueue
--- Ids and payloads come as one text each, joined by a character that neither can hold: drivers look at every element of
--- an array for longer than the server takes to split a text.
+-- Ids and payloads are one text each, joined by a character that neither can contain: drivers take longer to encode the
+-- elements of an array than the server takes to split a text.
 SELECT ordinal, existing, removed FROM rowlock.enqueue_many(
     CAST(string_to_array(CAST($1 AS text), chr(30)) AS uuid[]), CAST($2 AS text[]),
     string_to_array(CAST($3 AS text), chr(30)), CAST($4 AS text[]), CAST($5 AS integer[]),

@@ -4,7 +4,7 @@ SELECT current_schema() <> 'rowlock' AND has_schema_privilege(current_schema(), 
        AND to_regtype(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NULL
 
 -- name: view_job_failures
--- The columns of the document, by name: a later release may add others.
+-- The documented columns, by name: a later release may add others.
 CREATE VIEW job_failures AS
 SELECT id, job_id, job_name, queue_name, company_id, payload, attempts, max_attempts, is_final_attempt, failed_reason,
        stack_trace, first_failed_at, resolved_at, occurrences, last_failed_at

@@ -32,7 +32,7 @@ WITH clock AS (
 SELECT a.pending, a.processing, a.retrying, o.dead, o.completed, o.mean, a.lag FROM over o, alive a
 
 -- name: failing
--- Job by job until there are enough: most of those that failed lately still do.
+-- Reads the latest failures job by job until there are enough: most jobs that failed recently are still failing.
 SELECT a.* FROM (
     SELECT x.job_id, max(x.first_failed_at) AS failed_at
     FROM unnest($1::text[]) AS q (name)

@@ -25,9 +25,9 @@ SELECT min(visibility_ms) FROM rowlock.running WHERE owner = ANY ($1::uuid[])
 DELETE FROM rowlock.workers WHERE id = $1::uuid
 
 -- name: claim
--- Jobs that differ in little come as one row: their ids and payloads as one text each, as in enqueue, their companies and
--- traces only where there are some. A large payload comes alone: all of them together may not fit into one text. The row
--- that says where the next claim goes on has no lease.
+-- Similar jobs are returned as one row: their ids and payloads as one text each, as in enqueue, their companies and
+-- traces only if there are any. A job with a large payload is a row of its own: large payloads together may not fit into
+-- one text. The row that says where the next claim continues has no lease.
 SELECT lease, attempt, max_attempts, deaths, priority, type, limit_key, array_agg(seq), string_agg(id, chr(30)),
        string_agg(payload, chr(30)), CASE WHEN count(company_id) > 0 THEN array_agg(company_id) END,
        CASE WHEN count(trace) > 0 THEN array_agg(trace) END
@@ -49,14 +49,14 @@ LEFT JOIN LATERAL (
 ORDER BY q.ordinal
 
 -- name: settle
--- The ids come as one text, as in enqueue.
+-- The ids are one text, as in enqueue.
 SELECT rowlock.settle($1::uuid, string_to_array($2::text, chr(30))::uuid[], $3, $4, $5, $6, $7, $8, $9, $10, CAST($11::text AS json), $12)
 
 -- name: progress
 WITH told AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::smallint[], $5::text[]) AS u (id, lease, percent, message)
 ), held AS MATERIALIZED (
-    -- In the order in which settle takes them: two who change the same jobs never wait for each other.
+    -- Locked in the same order as in settle: two processes that change the same jobs cannot deadlock.
     SELECT r.job_id FROM rowlock.running r WHERE r.job_id = ANY ($2::uuid[]) AND r.owner = $1::uuid
     ORDER BY r.job_id FOR UPDATE
 ), noted AS (

@@ -5,7 +5,8 @@ SELECT seconds IS NOT NULL FROM call_permits WHERE id = :id
 UPDATE call_permits SET free_at = :now + :hold + seconds WHERE id = :id
 
 -- name: call_free_at
--- When the next call may begin; NULL: now. A call that has not ended is taken to end now: it cannot be free sooner.
+-- When the next call may begin; NULL: now. A call that has not ended is assumed to end now: its permit cannot be free
+-- sooner.
 WITH counted (free_at, calls) AS (
     SELECT min(free_at, coalesce(:now + seconds, free_at)), 1 FROM call_permits WHERE key = :key AND free_at > :now
     UNION ALL

@@ -5,7 +5,7 @@ SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM jobs)
 SELECT created_at FROM jobs WHERE seq >= :seq ORDER BY seq LIMIT 1
 
 -- name: changes
--- A job is in one table, and that table knows when it came there, so each job is found once, as it is.
+-- A job is in one table, which records when the job arrived there, so each job is found once, in its present state.
 WITH changed (seq, at, status, attempt, lease, progress, message, error) AS (
     SELECT * FROM (
         SELECT seq, finished_at, 'succeeded', attempt, lease, NULL, NULL, error FROM finished

@@ -3,7 +3,7 @@ SELECT EXISTS (SELECT 1 FROM queues WHERE name = :queue) AS paused,
        EXISTS (SELECT 1 FROM delayed WHERE queue = :queue AND available_at <= :now) AS due
 
 -- name: promote
--- By priority, not by time: what a bounded promotion leaves behind must not be more urgent than what it takes.
+-- By priority, not by time: a bounded promotion must not leave jobs behind that are more urgent than those it takes.
 INSERT INTO ready (queue, limit_key, priority, seq, lease, attempt, deaths, available_at, queued_at, error)
 SELECT queue, limit_key, priority, seq, lease, attempt, deaths, available_at, queued_at, error
 FROM delayed
@@ -33,7 +33,7 @@ ORDER BY r.priority, r.seq
 LIMIT ?
 
 -- name: start_unkeyed
--- Up to the last job of the batch: the same rows as first_unkeyed, since both run under the write lock.
+-- Up to the last job of the batch: the rows that first_unkeyed returned, since both run under the write lock.
 INSERT INTO running (
     job_id, seq, owner, locked_at, lease, attempt, max_attempts, deaths, visibility_ms, releases_key, limit_key,
     available_at
@@ -48,7 +48,7 @@ WHERE r.queue = :queue AND r.limit_key = '' AND (r.priority, r.seq) <= (:priorit
 DELETE FROM ready WHERE queue = :queue AND limit_key = '' AND (priority, seq) <= (:priority, :seq)
 
 -- name: keys_with_room
--- From key to key by the index, never over the jobs of one key; :after makes the next claim go on from there.
+-- Steps from key to key by the index, without reading all jobs of a key; the next claim continues after :after.
 WITH RECURSIVE keys (key) AS (
     SELECT min(limit_key) FROM ready WHERE queue = :queue AND limit_key > :after
     UNION ALL

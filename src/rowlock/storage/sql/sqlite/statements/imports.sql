@@ -7,7 +7,7 @@ ON CONFLICT DO NOTHING
 RETURNING id
 
 -- name: same_import
--- The one with this id, or else the one that this file is a duplicate of.
+-- The import with this id, or else the import that this file is a duplicate of.
 SELECT id FROM (
     SELECT id, 0 AS place FROM imports WHERE id = :id
     UNION ALL
@@ -50,7 +50,7 @@ SELECT number, status, job_id, rows, inserted, updated, unchanged, duplicate, in
 FROM import_chunks WHERE import_id = :id ORDER BY number
 
 -- name: import_errors
--- A row that two chunks speak of is on one page.
+-- All errors of a row are on one page, even if two chunks report it.
 SELECT row_number, errors, cells FROM import_errors
 WHERE import_id = :id AND row_number IN (
     SELECT DISTINCT row_number FROM import_errors WHERE import_id = :id AND row_number > :after_row
@@ -91,7 +91,7 @@ WHERE import_id = :id AND number = :number AND (:job_id IS NULL OR job_id = :job
 RETURNING number
 
 -- name: record_apart
--- What the reader refused, or the finish job did: no job was planned for it.
+-- Rows that the reader refused, or that the finish job loaded: they have no chunk job.
 INSERT INTO import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged, duplicate,
     invalid, error_count, error_groups, notes, finished_at)
 SELECT id, :number, job_id, 'done', :rows, :rows, :inserted, :updated, :unchanged, :duplicate,
@@ -106,7 +106,7 @@ ON CONFLICT (import_id, number) DO UPDATE SET
 RETURNING number
 
 -- name: record_part
--- A part of a chunk that is loaded in several transactions: once, while the chunk waits.
+-- Records a part of a chunk that is loaded in several transactions: once, and only while the chunk waits.
 INSERT INTO import_chunks (import_id, number, job_id, status, planned_rows, rows, inserted, updated, unchanged, duplicate,
     invalid, error_count, error_groups, notes, finished_at)
 SELECT import_id, :number, job_id, 'done', :rows, :rows, :inserted, :updated, :unchanged, :duplicate,
@@ -145,7 +145,7 @@ WHERE id = :id AND status = 'RUNNING' AND total_chunks IS NOT NULL AND finish_jo
   AND NOT EXISTS (SELECT 1 FROM import_chunks c WHERE c.import_id = imports.id AND c.status = 'waiting')
 
 -- name: end_import
--- :job_id is the job that says so, if one is named.
+-- :job_id is the job that ends the import; NULL: any.
 UPDATE imports
 SET status = :status, message = :message, error = :error, result = :result, finished_at = :now, updated_at = :now
 WHERE id = :id AND status IN ('QUEUED', 'RUNNING')
@@ -181,7 +181,7 @@ SET status = iif(total_chunks IS NULL, 'QUEUED', 'RUNNING'),
 WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
 
 -- name: overtaken_import
--- Planned, and another was planned in a turn since, and has wiped.
+-- Another import of the same scope that was planned in a later turn: it has wiped the rows of this one.
 SELECT o.id FROM imports i CROSS JOIN imports o ON o.scope = i.scope AND o.turn > i.turn
 WHERE i.id = :id AND i.total_chunks IS NOT NULL AND o.total_chunks IS NOT NULL
 LIMIT 1
@@ -190,7 +190,7 @@ LIMIT 1
 UPDATE import_chunks SET job_id = ? WHERE import_id = ? AND number = ? AND status = 'waiting'
 
 -- name: dead_imports
--- Imports that wait for a job which will never do its part, with all such jobs: the failed ones first.
+-- Imports that wait for a job that has ended or is gone, with all such jobs, failed ones first.
 SELECT w.id, w.number, w.job_id, f.outcome, f.error
 FROM (
     SELECT id, NULL AS number, parent_job_id AS job_id FROM imports
@@ -207,7 +207,7 @@ WHERE f.seq IS NOT NULL OR j.seq IS NULL
 ORDER BY w.id, f.outcome IS NOT 2, w.number
 
 -- name: sweepable_imports
--- What succeeded needs its file no more, unless it was a dry run: the same file may be imported for real then.
+-- A successful import no longer needs its file, except after a dry run: the same file may then be imported.
 SELECT id FROM imports
 WHERE finished_at IS NOT NULL AND swept_at IS NULL
   AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%') OR finished_at < :before)

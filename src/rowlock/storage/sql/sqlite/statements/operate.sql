@@ -40,7 +40,7 @@ ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_queued
--- Looks into jobs only where a filter asks for it: a deep queue is read through, not joined.
+-- Reads jobs only if a filter needs it: a deep queue is scanned, not joined.
 SELECT w.seq
 FROM (SELECT seq, queue FROM ready UNION ALL SELECT seq, queue FROM delayed) w
 WHERE w.seq < :before
@@ -61,7 +61,7 @@ ORDER BY j.seq DESC
 LIMIT :limit
 
 -- name: pick_succeeded
--- The plus keeps the planner off finished_in_time, which would have to be sorted.
+-- The plus keeps the planner from using finished_in_time, whose rows it would have to sort.
 SELECT f.seq
 FROM finished f
 CROSS JOIN jobs j ON j.seq = f.seq
@@ -108,7 +108,7 @@ LIMIT :limit
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE id >= :since AND id < :until LIMIT :at_most)
 
 -- name: seq_after
--- Where the page after this job begins; where it was removed, after the next older one.
+-- Where the page after this job begins; if the job was removed, after the next older one.
 SELECT seq + (id < :job_id) FROM jobs WHERE id <= :job_id ORDER BY id DESC LIMIT 1
 
 -- name: cancel_ready
@@ -153,7 +153,7 @@ DELETE FROM unique_keys
 WHERE (key, job_id) IN (SELECT unique_key, id FROM jobs WHERE seq IN (SELECT value FROM json_each(:seqs)))
 
 -- name: newest_kept_out
--- The newest job beyond the `count` newest: it and all before it may go.
+-- The newest job beyond the `count` newest: it and all older ones may be deleted.
 SELECT finished_at, seq FROM finished WHERE outcome = :outcome
 ORDER BY finished_at DESC, seq DESC
 LIMIT 1 OFFSET :count

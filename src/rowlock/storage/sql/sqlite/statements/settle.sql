@@ -1,5 +1,5 @@
 -- name: end_attempts
--- The guard of every ending: this job, this lease, this owner.
+-- The guard of every settlement: this job, this lease, this owner.
 DELETE FROM running
 WHERE job_id IN (SELECT value FROM carray(?)) AND lease = ? AND owner = ?
 RETURNING job_id, seq, lease, attempt, deaths, releases_key, cancel_requested, limit_key, locked_at, available_at

@@ -1,5 +1,5 @@
 -- name: now
--- Not unixepoch('subsec'): the sqlite3 module's library may be older than that, and both must tell the same time.
+-- Not unixepoch('subsec'): the library of the sqlite3 module may be too old for it, and both must return the same time.
 SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
 
 -- name: has_migrations

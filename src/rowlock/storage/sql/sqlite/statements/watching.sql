@@ -1,5 +1,5 @@
 -- name: retrying
--- The plus keeps the planner on the index of those that wait again: they are few.
+-- The plus keeps the planner on the index of jobs that wait again, which are few.
 SELECT (SELECT count(*) FROM ready
         WHERE queued_at IS NOT NULL AND attempt > 0 AND +queue IN (SELECT value FROM json_each(:queues)))
     + (SELECT count(*) FROM delayed WHERE attempt > 0 AND queue IN (SELECT value FROM json_each(:queues)))
