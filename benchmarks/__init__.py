@@ -1,1 +1,1 @@
-"""Rowlock beside other job queues, in one run on one machine: `python -m benchmarks`."""
+"""Compare Rowlock with other job queues, in one run on one machine: `python -m benchmarks`."""

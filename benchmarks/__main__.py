@@ -1,4 +1,4 @@
-"""One command: install the peers, start PostgreSQL, measure everything in turns, write table and JSON."""
+"""Install the peers, start PostgreSQL, measure everything in turns, write table and JSON."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def main() -> int:
 
 @dataclass(slots=True)
 class Kept:
-    """What was measured so far, written down after every turn and part: a run that is broken off leaves that much."""
+    """The measurements so far, written after every turn and part, so that an interrupted run keeps its results."""
 
     runs: Runs
     systems: list[System]
@@ -94,7 +94,7 @@ class Kept:
 
 
 def _measure(context: Context, systems: list[System], workloads: list[Workload], kept: Kept) -> None:
-    """All of it, and all of it again: what is compared took turns, and met the same machine."""
+    """Repeat all measurements in turns, so that compared systems run under the same conditions of the machine."""
     runs = kept.runs
     broken: set[tuple[str, str]] = set()
     for turn in range(context.plan.repeat):
@@ -118,12 +118,12 @@ def _measure_once(context: Context, system: System, workload: Workload) -> dict[
 
 
 def _chosen(only: list[str]) -> tuple[list[System], list[Workload], list[Group]]:
-    """The systems, workloads and groups of imports named, or all of a kind of which none is named."""
+    """Return the named systems, workloads and import groups; all of a kind if none of it is named."""
     named = set(only) - set(imports.NAMES) - set(sync.NAMES)
     known = {system.name for system in SYSTEMS} | {workload.name for workload in WORKLOADS}
     if unknown := sorted(named - known):
         known |= set(imports.NAMES) | set(sync.NAMES)
-        raise SystemExit(f"nothing is named {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+        raise SystemExit(f"unknown names: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
     systems = [system for system in SYSTEMS if system.name in named] or list(SYSTEMS)
     workloads = [workload for workload in WORKLOADS if workload.name in named] or list(WORKLOADS)
     systems = [system for system in systems if any(workload.applies(system) for workload in workloads)]
@@ -165,8 +165,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="once instead of three times, smaller sizes")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these systems, workloads or parts")
-    parser.add_argument("--rows", type=int, help="rows of the files that are imported, for a short look")
-    parser.add_argument("--repeat", type=int, help="turns, of which the median counts: more on a noisy machine")
+    parser.add_argument("--rows", type=int, help="rows of the imported files, for a short run")
+    parser.add_argument("--repeat", type=int, help="number of turns, whose median is reported: more on a noisy machine")
     parser.add_argument("--postgres-bin", type=Path, help="directory with initdb and postgres (default: the wheel's)")
     parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="directory on disk for the stores")
     return parser.parse_args()

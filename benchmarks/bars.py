@@ -1,4 +1,4 @@
-"""The bars, each a figure or a ratio of figures of the same run; these are the job engine's."""
+"""The bars of the job engine. Each bar is a limit for a figure, or for a ratio of figures of the same run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bar:
 
 
 def judge(summary: Summary, bars: Sequence[Bar]) -> list[dict[str, Any]]:
-    """Every bar with its value and whether it is passed, failed or was not measured."""
+    """Return every bar with its value, and whether it passed, failed or was not measured."""
     return [bar.judge(summary) for bar in bars]
 
 
@@ -72,7 +72,7 @@ def ratio(
 def _cost(
     slower: Callable[[Summary], float | None], faster: Callable[[Summary], float | None]
 ) -> Callable[[Summary], float | None]:
-    """By how many percent the first is slower than the second."""
+    """Return a function: by how many percent the first figure is lower than the second."""
 
     def value(summary: Summary) -> float | None:
         share = ratio(slower, faster)(summary)

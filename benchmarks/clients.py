@@ -1,4 +1,4 @@
-"""The processes of a system under measurement: short client commands, and workers with the record they write."""
+"""The processes of a measured system: short client commands, and workers with the file in which they record starts."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FILLER = 10_000_000
 RECORD_WORDS = 3
 COMMAND_SECONDS_MAX = 900
 STOP_SECONDS_MAX = 5
-_FAREWELL_SECONDS = 0.1  # the server notices that its clients are gone, and counts what they did
+_FAREWELL_SECONDS = 0.1  # until the server notices that its clients have disconnected, and counts their work
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class ClientError(Exception):
-    """A system's own process failed; the message ends with what it wrote."""
+    """A process of a system failed; the message ends with its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where the run keeps its things: installed peers, data on disk, the record on tmpfs."""
+    """The directories of a run: installed peers, data on disk, the record on tmpfs."""
 
     cache: Path
     data: Path
@@ -59,7 +59,7 @@ class Bench:
 
 
 def call(bench: Bench, system: System, place: Place, settings: Settings, command: str, *numbers: int) -> dict[str, Any]:
-    """Run one client command to its end and return its answer."""
+    """Run one client command and return its result."""
     argv = [*program(system, bench.cache), command, *map(str, numbers)]
     environment = bench.environment(system, place, settings)
     done = subprocess.run(
@@ -73,14 +73,14 @@ def call(bench: Bench, system: System, place: Place, settings: Settings, command
 
 @dataclass(slots=True)
 class Record:
-    """What the handlers wrote: job number, monotonic ns, process; three words each."""
+    """The starts that the handlers recorded: job number, monotonic ns, process; three integers each."""
 
     path: Path
     words: array.array[int] = field(default_factory=lambda: array.array("q"))
     measured: int = 0
 
     def read(self) -> int:
-        """Take in what is new; how many measured jobs have started so far."""
+        """Read new records; return how many measured jobs have started so far."""
         offset = len(self.words) * self.words.itemsize
         with self.path.open("rb") as file:
             file.seek(offset)
@@ -93,7 +93,7 @@ class Record:
         return self.measured
 
     def starts(self) -> list[tuple[int, int, int]]:
-        """(ns, job number, process) of every measured start, in the order of time."""
+        """Return (ns, job number, process) of every measured start, in order of time."""
         rows = zip(self.words[1::3], self.words[::3], self.words[2::3], strict=True)
         return sorted(row for row in rows if 0 <= row[1] < FILLER)
 
@@ -109,14 +109,14 @@ class Workers:
         return [process.pid for process in self.processes]
 
     def check(self) -> None:
-        """Raise when a worker ended by itself."""
+        """Raise ClientError if a worker has exited."""
         if any(process.poll() is not None for process in self.processes):
             raise ClientError(f"worker ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
 
 
 @contextlib.contextmanager
 def workers(bench: Bench, system: System, place: Place, settings: Settings, processes: int) -> Iterator[Workers]:
-    """Workers of this system, stopped at the end together with whatever they started."""
+    """Start workers of this system; stop them and their subprocesses at the end."""
     bench.record.write_bytes(b"")
     environment = bench.environment(system, place, settings)
     each = [processes] if system.supervised else [1] * processes
@@ -140,7 +140,7 @@ def workers(bench: Bench, system: System, place: Place, settings: Settings, proc
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and whatever it has started."""
+    """Stop a process and its subprocesses."""
     descendants = tree(process.pid)
     with contextlib.suppress(ProcessLookupError):
         process.terminate()

@@ -1,4 +1,4 @@
-"""One drain: workers on a full queue, from the first handler's start until the store knows every job finished."""
+"""One drain: workers on a full queue, from the first handler's start until the store has every job as finished."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def drain(
     processes: int,
     full: bool = False,
 ) -> dict[str, Any]:
-    """Drain `jobs` waiting jobs and say how fast, and what each cost the clients and the server."""
+    """Drain `jobs` waiting jobs; return the rate, and the cost per job for the clients and the server."""
     query = system.unsettled_when_full if full and system.unsettled_when_full else system.unsettled
     before = place.counters() if isinstance(place, PostgresPlace) else None
     with place.asking(query) as unsettled:
-        unsettled.ask()  # the first answer takes long: the server has to plan it
+        unsettled.ask()  # the first query is slow: the server has to plan it
         with workers(bench, system, place, settings, processes) as running:
             first_seen, usage_first = _wait_for_start(plan, running, place)
             began = time.monotonic()
@@ -70,7 +70,7 @@ def _wait_for_start(plan: Plan, running: Workers, place: Place) -> tuple[int, Us
 
 
 def _wait_for_handlers(plan: Plan, running: Workers, jobs: int) -> bool:
-    """Whether all handlers ran before the drain's time was up."""
+    """Return whether all handlers ran within the time limit of the drain."""
     end = time.monotonic() + plan.drain_seconds_max
     while time.monotonic() < end:
         if running.record.read() >= jobs:
@@ -83,7 +83,7 @@ def _wait_for_handlers(plan: Plan, running: Workers, jobs: int) -> bool:
 def _wait_until_settled(plan: Plan, unsettled: Question) -> int:
     end = time.monotonic() + plan.settle_seconds_max
     while time.monotonic() < end:
-        asked = time.monotonic_ns()  # the answer is about this moment, however long it takes on a busy server
+        asked = time.monotonic_ns()  # the result describes this moment, however long the query takes on a busy server
         if not unsettled.ask():
             return asked
         time.sleep(_SETTLE_POLL_SECONDS)
@@ -91,7 +91,7 @@ def _wait_until_settled(plan: Plan, unsettled: Question) -> int:
 
 
 def _rates(starts: list[tuple[int, int, int]], processes: int, end_ns: int, finished: bool) -> dict[str, Any]:
-    """Jobs per second from the moment when all processes are at work until the end."""
+    """Return the jobs per second from when all processes run jobs until the end."""
     first_of: dict[int, int] = {}
     for at, _, process in starts:
         first_of.setdefault(process, at)

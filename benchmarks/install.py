@@ -1,4 +1,4 @@
-"""The peers' environments, in a cache directory: made once, made anew when a pinned version changes."""
+"""The peers' environments, in a cache directory: created once, and again when a pinned version changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMPORT_PACKAGES = ("dlt[postgres]", "openpyxl", "pandas", "pydantic", "SQLAlchem
 
 
 class InstallError(Exception):
-    """The peers' environment could not be made; the message has the installer's own words."""
+    """The peers' environment could not be created; the message has the installer's output."""
 
 
 def cache_directory() -> Path:
@@ -30,7 +30,7 @@ def cache_directory() -> Path:
 
 
 def install(systems: list[System], cache: Path) -> list[System]:
-    """Install what these systems need; those that can run here, each other one named with the reason."""
+    """Install what these systems need. Returns those that can run here; prints the others with the reason."""
     runtimes = {system.runtime for system in systems}
     usable = {Runtime.ROWLOCK: _has_rowlock(), Runtime.PEERS: True, Runtime.NODE: shutil.which("npm") is not None}
     why = {Runtime.ROWLOCK: "rowlock cannot be imported here", Runtime.NODE: "node and npm are not on the PATH"}
@@ -45,12 +45,12 @@ def install(systems: list[System], cache: Path) -> list[System]:
 
 
 def install_for_imports(cache: Path) -> None:
-    """Install what the other ways to import a file need."""
+    """Install the packages of the other ways to import a file."""
     _install_python(list(IMPORT_PACKAGES), cache / "imports")
 
 
 def import_python(cache: Path) -> str:
-    """The interpreter that runs the other ways to import a file."""
+    """Return the interpreter that runs the other ways to import a file."""
     return str(cache / "imports" / "bin" / "python")
 
 
@@ -61,7 +61,7 @@ def import_versions(cache: Path) -> dict[str, str]:
 
 
 def program(system: System, cache: Path) -> list[str]:
-    """The command that runs this system's adapter."""
+    """Return the command that runs this system's adapter."""
     if system.runtime is Runtime.NODE:
         own = cache / "node" / "node_modules" / "node" / "bin" / "node"
         return [str(own) if own.exists() else "node", str(HERE / "adapters" / f"{system.adapter}.cjs")]

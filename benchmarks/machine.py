@@ -1,4 +1,4 @@
-"""What the figures were taken on: machine, versions, settings, commit. No paths, no names of hosts or people."""
+"""The environment of a run: machine, versions, settings, commit; no paths and no names of hosts or people."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def describe(systems: list[System], cache: Path, server: Server | None, plan: Pl
 
 
 def commit() -> str:
-    """The short hash of what is checked out, marked when the working tree differs from it."""
+    """Return the short hash of the commit that is checked out, marked if the working tree differs from it."""
     short = _told(["git", "-C", str(_REPOSITORY), "rev-parse", "--short", "HEAD"])
     if not short:
         return "uncommitted"
@@ -56,7 +56,7 @@ def commit() -> str:
 
 
 def filesystem(directory: Path) -> str:
-    """The type of the file system that holds this directory."""
+    """Return the type of the file system of this directory."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, found = line.split()[:3]

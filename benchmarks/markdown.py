@@ -1,4 +1,4 @@
-"""Cells and tables of the page of results."""
+"""Cells and tables of the results page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def number(value: Any) -> str:
-    """A figure as people read it: three digits, or whole and with separators."""
+    """Format a figure for people: three digits, or a whole number with separators."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def share(part: float | None, whole: float | None) -> str:
-    """One figure divided by another."""
+    """Return one figure divided by another."""
     return f"{part / whole:.2f}" if part is not None and whole else "–"
 
 

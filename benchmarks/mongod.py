@@ -1,4 +1,4 @@
-"""A MongoDB for one run: a replica set of one, on disk, its own settings but for a cache of 1 GB, loopback only."""
+"""A MongoDB for one run: a replica set of one, on disk, default settings except a cache of 1 GB, loopback only."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def running(parent: Path) -> Iterator[Mongod]:
     try:
         with _client(port) as waiting:
             _wait_until_primary(waiting, port, process)
-        with _client(port) as client:  # that one has seen a server without a replica set, and stays with it
+        with _client(port) as client:  # the first client has seen a server without a replica set, and keeps that state
             yield Mongod(port, process.pid, client)
     finally:
         process.send_signal(signal.SIGTERM)

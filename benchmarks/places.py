@@ -1,4 +1,4 @@
-"""Where a system keeps its jobs: a database or an SQLite file of its own, and what can be asked of it."""
+"""Where a system stores its jobs: a database or an SQLite file of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.systems import Store, System
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the store has done so far. `commits` is exact only when nobody is connected."""
+    """The work of the store so far. `commits` is exact only when no client is connected."""
 
     wal_lsn: str = "0/0"
     wal_bytes: int = 0
@@ -35,22 +35,22 @@ class Place(Protocol):
     server_pid: int | None
 
     def reset(self) -> None:
-        """Make it, or make it empty."""
+        """Create or empty it."""
 
     def copy(self, other: Any) -> None:
-        """Make it the same as another place of its kind."""
+        """Make it a copy of another place of its kind."""
 
     def remove(self) -> None:
-        """Leave nothing of it, so that no autovacuum falls into the next system's turn."""
+        """Remove it completely, so that no autovacuum runs during the next system's turn."""
 
     def settle(self, vacuum: bool = False) -> None:
-        """Statistics as they will be in a running system, and no checkpoint in the middle of a drain."""
+        """Update statistics as in a running system, and run a checkpoint, so that none runs during a drain."""
 
     def asking(self, query: str) -> contextlib.AbstractContextManager[Question]:
-        """A connection that asks this again and again."""
+        """Open a connection that repeats this query."""
 
     def old_transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Another client's transaction, open for as long as the context is."""
+        """Keep a transaction of another client open until the context ends."""
 
 
 class Question(Protocol):
@@ -133,14 +133,14 @@ class PostgresPlace:
         return Counters(row[0], int(row[1]), int(row[2]), self.server.log.stat().st_size)
 
     def statements(self, before: Counters, after: Counters) -> int:
-        """Statements that clients sent between the two, from the server's log (see `log_statements`)."""
+        """Return how many statements clients sent between the two, from the server's log (see `log_statements`)."""
         with self.server.log.open("rb") as log:
             log.seek(before.log_bytes)
             logged = log.read(after.log_bytes - before.log_bytes)
         return len(re.findall(rb"^[^\t\n].* LOG:  (?:statement|execute [^:]*): ", logged, re.MULTILINE))
 
     def full_page_bytes(self, before: Counters, after: Counters) -> int | None:
-        """How much of the WAL between the two are page images that the checkpoint before called for."""
+        """Return how many bytes of the WAL between the two are full page images, caused by the checkpoint before."""
         span = ["--start", before.wal_lsn, "--end", after.wal_lsn, "--path", str(self.server.data / "pg_wal")]
         told = subprocess.run([str(self.server.bin / "pg_waldump"), "--stats", *span], capture_output=True, text=True)
         total = re.search(r"^Total\s+\d+\s+\d+ \[[^]]*\]\s+(\d+) ", told.stdout, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""How much of everything: the sizes of a full run and of a quick one."""
+"""The sizes of a full run and of a quick one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
     pages_open: int = 50
     pages_open_seconds: int = 20
     import_rows: int = 1_000_000
-    import_small_rows: int = 100_000  # for workbooks, and for ways that would take minutes
+    import_small_rows: int = 100_000  # for workbooks, and for peers that would take minutes
     import_huge_rows: int = 10_000_000  # for memory alone; 0: not at all
     import_latency_files: int = 20
     import_seconds_max: float = 1_800.0

@@ -1,4 +1,4 @@
-"""Medians, tables and files: what a run leaves behind, without any path of this machine in it."""
+"""Write the results of a run: medians, tables and files, without paths of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: bool) -> Path:
-    """Write the JSON and the table; the table's path. A partial run does not touch the repository."""
+    """Write the JSON and the table; return the table's path. A partial run does not change the repository."""
     summary = summarize(runs, systems)
     judged = [*(bars.BARS if systems else ()), *(each for part, its in PARTS.items() if part in runs for each in its)]
     verdicts = bars.judge(summary, judged)
@@ -37,7 +37,7 @@ def write(runs: Runs, systems: list[System], about: dict[str, Any], partial: boo
 
 
 def summarize(runs: Runs, systems: list[System]) -> Summary:
-    """The median of every number; a workload with the same settings as another has the same figures."""
+    """Return the median of every number; workloads with the same settings share their figures."""
     summary: Summary = {}
     for system in systems:
         found = {workload: _median(entries) for workload, entries in runs[system.name].items()}
@@ -73,7 +73,7 @@ def _median(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def line(entry: dict[str, Any]) -> str:
-    """One entry in a few words, for the terminal."""
+    """Return a short text of one entry, for the terminal."""
     if "error" in entry:
         return f"FAILED {entry['error'].splitlines()[-1][-300:]}"
     words = []
@@ -86,7 +86,7 @@ def line(entry: dict[str, Any]) -> str:
 
 
 def without_paths(text: str) -> str:
-    """The text with this machine's directories replaced by what they are."""
+    """Return the text with this machine's directories replaced by names."""
     known = {
         str(HERE.parent): "REPOSITORY",
         str(cache_directory()): "CACHE",

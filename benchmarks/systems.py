@@ -1,7 +1,7 @@
-"""The systems measured: how each is driven at its defaults and at its best, and how to see that it is done.
+"""The measured systems: the settings of each at its defaults and at its best, and the query that shows unfinished jobs.
 
-`unsettled` asks whether the store holds a measured job that it does not yet know to be finished; the jobs that only
-fill the store have another priority and are left out. It is cheap, so that asking does not slow the drain.
+`unsettled` returns whether the store has a measured job that is not yet recorded as finished; the jobs that only
+fill the store have another priority and are excluded. It is cheap, so that it does not slow down the drain.
 On MongoDB it is a list of filters for documents of `jobs`.
 Settings have the system's own names (see its adapter). The best were found by short drains; better ones may exist.
 """
@@ -36,10 +36,10 @@ class System:
     adapter: str
     package: str
     unsettled: str
-    unsettled_when_full: str | None = None  # where the query above would read a million rows
+    unsettled_when_full: str | None = None  # if the query above would read a million rows
     default: Settings = field(default_factory=dict)
     best: Settings = field(default_factory=dict)
-    latency: Settings | None = None  # where the best for throughput is not the best for latency
+    latency: Settings | None = None  # if the best for throughput is not the best for latency
     batch: Settings | None = None  # for systems with handlers that take many jobs in one call
     supervised: bool = False  # one command starts all worker processes
     fills: bool = True

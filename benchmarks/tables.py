@@ -1,4 +1,4 @@
-"""The page of results in Markdown."""
+"""The results page in Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU time from /proc, in nanoseconds, for whole trees of processes; quick, for it runs while others are measured."""
+"""CPU time of process trees from /proc, in nanoseconds. It must be fast, because it runs during measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU nanoseconds used so far by the clients, the server, and everybody else but this driver."""
+    """CPU nanoseconds used so far by the clients, the server, and all other processes except this driver."""
 
     client: int
     server: int
@@ -23,25 +23,25 @@ class Usage:
 
 
 def cpu(clients: list[int], server: int | None) -> Usage:
-    """What the process trees under these pids and under the server have used."""
+    """Return the CPU time of the process trees of these pids and of the server."""
     client = sum(_process_ns(pid) for root in clients for pid in _descent(root))
     stored = 0 if server is None else sum(_process_ns(pid) for pid in _descent(server))
     return Usage(client, stored, _machine_ns() - client - stored - _process_ns(os.getpid()))
 
 
 def require() -> None:
-    """Raise when this kernel does not tell what is needed here."""
+    """Raise OSError if the kernel lacks the required files in /proc."""
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        raise OSError("this kernel has no /proc/PID/task/TID/children, without which CPU time cannot be told apart")
+        raise OSError("this kernel has no /proc/PID/task/TID/children, without which CPU time cannot be attributed")
 
 
 def tree(root: int) -> dict[int, str]:
-    """This process and all that descend from it, each with the moment it was started."""
+    """Return a process and its descendants, with the start time of each."""
     return {pid: started(pid) for pid in _descent(root)}
 
 
 def started(pid: int) -> str:
-    """When the process with this id was started, in the kernel's words; empty when there is none."""
+    """Return the start time of the process in the kernel's format; an empty string if there is none."""
     try:
         return _stat(pid)[19]
     except OSError:
@@ -50,7 +50,7 @@ def started(pid: int) -> str:
 
 def _descent(root: int) -> list[int]:
     found = [root]
-    for pid in found:  # grows while it is read
+    for pid in found:  # grows during the loop
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):
                 found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
@@ -58,7 +58,7 @@ def _descent(root: int) -> list[int]:
 
 
 def _process_ns(pid: int) -> int:
-    """Of the live threads, to the nanosecond; of children already reaped, to the clock tick."""
+    """Return the CPU time of the live threads, to the nanosecond, and of reaped children, to the clock tick."""
     total = 0
     with contextlib.suppress(OSError):
         total += sum(int(ticks) for ticks in _stat(pid)[13:15]) * _TICK_NS
@@ -69,7 +69,7 @@ def _process_ns(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may itself hold blanks and brackets."""
+    """Return the fields of /proc/PID/stat after the name, which may contain blanks and brackets."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""The workloads: each is one measurement of one system, repeated by the driver with the systems taking turns."""
+"""The workloads. Each is one measurement of one system; the driver repeats it, with the systems taking turns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Context:
         return call(self.bench, system, where, settings, command, *numbers)
 
     def full(self, system: System, settings: Settings) -> Figures:
-        """Fill this system's store once, to be copied for every drain; what was put there."""
+        """Fill this system's store once, to be copied for every drain; return what was written."""
         if system.name not in self.filled:
             where = self.place(system, "full")
             where.reset()
@@ -46,7 +46,7 @@ class Context:
 
     @contextlib.contextmanager
     def empty(self, system: System, settings: Settings) -> Iterator[Place]:
-        """An empty store with the system's schema in it, removed afterwards."""
+        """Create an empty store with the system's schema; remove it afterwards."""
         where = self.place(system, "run")
         where.reset()
         try:
@@ -78,7 +78,7 @@ def _enqueue(command: str, size: Callable[[Plan], tuple[int, ...]]) -> Callable[
 def _drain(which: str, processes: int, logged: bool = False) -> Callable[[Context, System], Figures]:
     def run(context: Context, system: System) -> Figures:
         settings: Settings = getattr(system, which)
-        # Twice the jobs for two processes: what runs before both are at work is not counted.
+        # Twice the jobs for two processes: jobs that run before both processes work are not counted.
         jobs = context.plan.drained * processes
         with context.empty(system, settings) as where:
             context.call(system, where, settings, "load", jobs)
@@ -139,7 +139,7 @@ def _pages(context: Context, system: System) -> Figures:
             where.log_statements()
             where.settle()
             spent = []
-            for pages in (1, 1, plan.pages_open):  # the first sees a million jobs that have just changed: not counted
+            for pages in (1, 1, plan.pages_open):  # the first reads a million jobs that have just changed: not counted
                 before = where.counters()
                 context.call(system, where, settings, "open-pages", pages, plan.pages_open_seconds)
                 spent.append(where.statements(before, where.counters()))
@@ -156,7 +156,7 @@ def _http(context: Context, system: System) -> Figures:
 
 
 def _wait_until_idle(context: Context, system: System, where: Place, settings: Settings, running: Workers) -> None:
-    """Let the worker run one job, so that it is known to be up, and then become idle."""
+    """Let the worker run one job, which shows that it is up, and wait until it is idle."""
     context.call(system, where, settings, "one", 0)
     end = time.monotonic() + context.plan.start_seconds_max
     while not running.record.words and time.monotonic() < end:
@@ -179,7 +179,7 @@ def _deep(old_transaction: bool) -> Callable[[Context, System], Figures]:
                 found = drain(context.bench, context.plan, system, where, settings, jobs, 1, full=True)
         finally:
             where.remove()
-        # Costs are left out: the worker goes on to the jobs that only fill, and theirs would be in them.
+        # Without costs: the worker continues with the filler jobs, whose costs would be included.
         return {key: value for key, value in found.items() if key not in COSTS} | {"filled": filled}
 
     return run

@@ -1,1 +1,1 @@
-"""One file per system, the same shape each: see `peer.py`."""
+"""One file per system, each with a `Peer`: see `peer.py`."""

@@ -23,7 +23,7 @@ class Awa(Peer):
     async def setup(self) -> None:
         await self.connect()
         await self.client.migrate()
-        # What the first worker's start does on an empty store; before it, jobs go to the old tables.
+        # As the first worker does on an empty store; before that, jobs go to the old tables.
         transaction = await self.client.transaction()
         await transaction.execute("SELECT awa.storage_auto_finalize_if_fresh('awa')")
         await transaction.commit()

@@ -1,4 +1,4 @@
-"""An empty FastAPI route that checks the same body as Rowlock's enqueue, and has no store: what HTTP alone costs."""
+"""An empty FastAPI route that validates the same body as Rowlock's enqueue, without a store: the cost of HTTP alone."""
 
 from __future__ import annotations
 

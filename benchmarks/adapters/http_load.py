@@ -1,4 +1,4 @@
-"""Load on an HTTP server: keep-alive connections that send the same request again as soon as it is answered."""
+"""Load on an HTTP server: keep-alive connections that repeat a request as soon as its response arrives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD_END = b"\r\n\r\n"
 
 @dataclass(slots=True)
 class Load:
-    """So many requests, shared by so many connections."""
+    """A number of requests, shared by a number of connections."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Load:
     bad: list[bytes] = field(default_factory=list)
 
     async def run(self, connections: int) -> float:
-        """Send them all; how long it took."""
+        """Send all requests; return how long it took."""
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
         made = [
@@ -37,7 +37,7 @@ class Load:
 
 
 class _Connection(asyncio.Protocol):
-    """The least that HTTP/1.1 needs: the client must not be what is measured."""
+    """A minimal HTTP/1.1 client, so that the client is not what is measured."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

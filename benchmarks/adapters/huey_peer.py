@@ -1,4 +1,4 @@
-"""huey on SQLite: WAL and synchronous=FULL as it comes; a finished job is deleted, and so is a taken one."""
+"""huey on SQLite: WAL and synchronous=FULL by default; taken and finished jobs are deleted."""
 
 # The package is installed in the peers' environment only.
 # mypy: disable-error-code="import-not-found,untyped-decorator"
@@ -51,7 +51,7 @@ def _insert(numbers: range, priority: float) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that the task is registered by the name the consumer knows.
+    # Under its own name, so that the task is registered under the name that the consumer knows.
     from benchmarks.adapters import huey_peer
 
     main(huey_peer.Huey())

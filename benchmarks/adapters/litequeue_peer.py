@@ -1,4 +1,4 @@
-"""litequeue: no worker of its own, so this is the loop of its documentation (pop, run, done)."""
+"""litequeue has no worker, so this is the loop of its documentation (pop, run, done)."""
 
 # The package is installed in the peers' environment only.
 # mypy: disable-error-code="import-not-found,untyped-decorator"

@@ -1,6 +1,6 @@
-"""The queue on MongoDB that people write: `find_one_and_update` takes one job, an update says that it is done.
+"""A simple queue on MongoDB as people write it: `find_one_and_update` takes one job, an update marks it as done.
 
-As the document has it that Rowlock began with, with the write concern that Rowlock has, and the index that it needs.
+It has Rowlock's original job document, Rowlock's write concern, and the index that it needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every Python adapter implements, the no-op job, and the commands the driver calls.
+"""The interface of the Python adapters, the no-op job, and the commands that the driver calls.
 
 The driver runs an adapter as `python -m benchmarks.adapters.NAME COMMAND ...`, always in a fresh
 process of that system's own environment, and reads the last line of its output, which is JSON:
@@ -23,7 +23,7 @@ from typing import Any
 DATABASE = os.environ.get("BENCH_DATABASE", "")
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("BENCH_SETTINGS", "{}"))
 
-FILLER = 10_000_000  # jobs that only fill the store carry numbers from here on
+FILLER = 10_000_000  # jobs that only fill the store have numbers from here on
 WARM = -1  # opens connections and prepares statements; the driver ignores negative numbers
 
 _RECORD = struct.Struct("<qqq")
@@ -32,7 +32,7 @@ _worker = 0
 
 
 def record(number: int) -> None:
-    """The whole body of the job: append (number, monotonic ns, process) to a file on tmpfs."""
+    """The body of the job: append (number, monotonic ns, process) to a file on tmpfs."""
     global _record_file, _worker
     if _record_file < 0:
         _record_file = os.open(os.environ["BENCH_RECORD"], os.O_WRONLY | os.O_APPEND)
@@ -47,10 +47,10 @@ class Peer:
         """Create the schema in an empty store."""
 
     def connect(self) -> Any:
-        """Open what enqueueing needs; not timed."""
+        """Open the connections for enqueueing; not timed."""
 
     def close(self) -> Any:
-        """Close it."""
+        """Close them."""
 
     def enqueue(self, number: int) -> Any:
         """Enqueue one job and return when the store has accepted it."""
@@ -61,30 +61,30 @@ class Peer:
         raise NotImplementedError
 
     def load(self, numbers: range) -> Any:
-        """The same, not timed: the way to fill the queue for a drain."""
+        """Do the same, not timed, to fill the queue for a drain."""
         return self.enqueue_many(numbers)
 
     def fill(self, waiting: int, finished: int) -> Any:
-        """Put in jobs that sort after all others, and finished ones; say what was put there."""
+        """Write jobs that sort after all others, and finished ones; return what was written."""
         raise NotImplementedError
 
     def http(self, requests: int, connections: int) -> Any:
-        """Enqueue over HTTP; requests a second, and those of an empty route."""
+        """Enqueue over HTTP; return requests per second, and those of an empty route."""
 
     def pages(self, jobs: int, asked: int) -> Any:
-        """Put in so many jobs, and ask for the overview; how soon it came, and what it weighs."""
+        """Write this many jobs and request the overview; return its time and size."""
         raise NotImplementedError
 
     def open_pages(self, pages: int, seconds: int) -> Any:
-        """Keep so many pages open for so long."""
+        """Keep this many pages open for this long."""
         raise NotImplementedError
 
     def health(self, jobs: int, failures: int, asked: int) -> Any:
-        """Put in so many finished jobs and failures; how long each of the questions after the health took."""
+        """Write this many finished jobs and failures; return the duration of each health query."""
         raise NotImplementedError
 
     def worker(self, processes: int) -> None:
-        """Run a worker with SETTINGS until it is told to stop."""
+        """Run a worker with SETTINGS until it is stopped."""
         raise NotImplementedError
 
 
@@ -154,7 +154,7 @@ async def _client(peer: Peer, command: str, numbers: list[int], asynchronous: bo
 
 
 async def _paced(peer: Peer, count: int, per_second: int) -> list[int]:
-    """Enqueue at a steady pace; the moment of each call."""
+    """Enqueue at a steady rate; return the time of each call."""
     start = time.monotonic() + 1.0
     called = []
     for number in range(count):
@@ -193,7 +193,7 @@ async def _done(value: Awaitable[Any] | Any) -> Any:
 
 
 def _run_without_loop(coroutine: Any) -> Any:
-    """Run a coroutine that never waits, so that a synchronous peer meets no event loop."""
+    """Run a coroutine that never waits, so that a synchronous peer needs no event loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""Enqueueing over HTTP: `rowlock serve` beside an empty route, under the same load, taking turns."""
+"""Enqueue over HTTP: `rowlock serve` compared with an empty route, under the same load, in turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TURNS = 3
 
 
 async def measure(app: Rowlock, app_name: str, url: str, requests: int, connections: int) -> dict[str, Any]:
-    """Requests a second and how long they took, of both; the median of a few turns."""
+    """Return requests per second and durations of both; the median of a few turns."""
     token, record = new_token("benchmark", Role.OPERATOR)
     await tokens.add(app.store, record)
     ports = [free_port(), free_port()]
@@ -60,7 +60,7 @@ async def _turn(port: int, token: str, requests: int, connections: int) -> dict[
 
 @contextlib.contextmanager
 def running(argv: list[str]) -> Iterator[None]:
-    """Another Python, until the context ends."""
+    """Run another Python process until the context ends."""
     process = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -70,7 +70,7 @@ def running(argv: list[str]) -> Iterator[None]:
 
 
 async def answering(port: int) -> None:
-    """Wait until somebody listens there."""
+    """Wait until a server listens there."""
     async with asyncio.timeout(_START_SECONDS_MAX):
         while True:
             with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ async def answering(port: int) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The overview in front of a full store: how soon it answers, what it weighs, and what open pages cost."""
+"""The overview page on a full store: time to the first byte, size, and the cost of open pages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rowlock.control import tokens
 from rowlock.storage.access import Role
 from rowlock.tokens import new_token
 
-_SHARED_SECONDS = 2.2  # after so long a look is not shared any more
-_AGAIN_SECONDS = 2.0  # between two fetches of an open page while much happens
+_SHARED_SECONDS = 2.2  # after this time a read is no longer shared
+_AGAIN_SECONDS = 2.0  # between two refreshes of an open page while many events arrive
 _WARM = 3
 _HEAD_SECONDS_MAX = 30.0
 
 
 async def measure(app: Rowlock, app_name: str, url: str, asked: int) -> dict[str, Any]:
-    """Milliseconds to the first byte, with a look at the store and with a shared one; bytes with all assets."""
+    """Return milliseconds to the first byte, with a read of the store and with a shared read; bytes with all assets."""
     async with _Site(app, app_name, url) as site:
         for _ in range(_WARM):
             await site.get("/")
@@ -45,7 +45,7 @@ async def measure(app: Rowlock, app_name: str, url: str, asked: int) -> dict[str
 
 
 async def stay_open(app: Rowlock, app_name: str, url: str, pages: int, seconds: int) -> dict[str, Any]:
-    """So many pages, each listening and fetching itself again and again, for so long."""
+    """Keep this many pages open for this long; each listens to events and refreshes itself."""
     async with _Site(app, app_name, url) as site:
         await site.get("/")
         until = time.monotonic() + seconds
@@ -74,7 +74,7 @@ class _Site:
         self._server.__exit__(None, None, None)
 
     async def get(self, path: str) -> tuple[float, bytes]:
-        """Milliseconds to the first byte, on a connection that is open, and the body."""
+        """Return milliseconds to the first byte, on an open connection, and the body."""
         reader, writer = await self._asking()
         began = time.perf_counter()
         self._ask(writer, path)
@@ -91,7 +91,7 @@ class _Site:
         return took, body
 
     async def page(self, until: float, delay_seconds: float) -> None:
-        """What a browser does with an open page."""
+        """Do what a browser does with an open page."""
         await asyncio.sleep(delay_seconds)
         reader, writer = await self._asking()
         self._ask(writer, "/api/v1/events")

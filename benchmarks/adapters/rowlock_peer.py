@@ -1,4 +1,4 @@
-"""Rowlock: through its public names and its own command line, default settings unless the settings say otherwise."""
+"""Rowlock, through its public names and command line; default settings except those given."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RowlockPeer(Peer):
             await app.enqueue_many([(_TYPE, {"number": number}) for number in part], priority=_LATER)
 
     async def _full(self, jobs: int, failures: int) -> None:
-        """Half of the jobs have ended, half of them wait."""
+        """Finish half of the jobs; the other half waits."""
         await self._enqueue_later(range(FILLER, FILLER + jobs // 2))
         await _finish()
         await self._enqueue_later(range(FILLER + jobs // 2, FILLER + jobs))
@@ -98,7 +98,7 @@ class RowlockPeer(Peer):
 
 
 async def _finish() -> None:
-    """End all jobs that wait, as the stores keep them."""
+    """Finish all waiting jobs, by statements on the stores' tables."""
     if _ON_MONGODB:
         _finish_on_mongodb()
     else:
@@ -147,7 +147,7 @@ async def _finish_on_sqlite() -> None:
 
 
 async def _fail(count: int) -> None:
-    """Failures of the last day, as the stores keep them."""
+    """Write failures of the last day, by statements on the stores' tables."""
     if _ON_MONGODB:
         _fail_on_mongodb(count)
     else:

@@ -1,1 +1,1 @@
-"""Imports of large files: Rowlock beside the ways that people write themselves, on the same rows and one machine."""
+"""Imports of large files: Rowlock compared with other ways to import, on the same rows and one machine."""

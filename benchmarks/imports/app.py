@@ -1,4 +1,4 @@
-"""The application whose workers are measured: importers of customers, and one to get warm with."""
+"""The application whose workers are measured: importers of customers, and one for warming up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UPSERT, REPLACE, WARM = "customers", "customers.replace", "warm"
 
 
 def application(settings: Settings | None = None) -> Rowlock:
-    """Customers by upsert, customers in place of those that are there, and customers into a table of their own."""
+    """Declare importers of customers: by upsert, by replace, and into a table of their own."""
     made = Rowlock(settings=settings)
     made.importer(UPSERT, row=Customer, key=[KEY], into=TABLE)
     made.importer(REPLACE, row=Customer, key=[KEY], into=TABLE, mode="replace")

@@ -1,7 +1,7 @@
-"""The files: customers, seeded, keys in random order, 0.5 % of the rows bad in known ways, and the truth about each.
+"""The files: customers from a seed, keys in random order, 0.5 % of the rows bad in known ways, with expected results.
 
-NAME.csv, NAME.clean.csv    the file, and only those of its rows that belong in the table
-NAME.truth.json             rows, bad cells by row and column, repeated keys, and a sum over the table's content
+NAME.csv, NAME.clean.csv    the file, and only its rows that belong in the table
+NAME.truth.json             rows, bad cells by row and column, repeated keys, and a checksum of the table
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _KINDS = ("email", "since", "negative", "number", "missing", "two", "repeated")
 
 @dataclass(slots=True)
 class Truth:
-    """What is in a file, and what is in the table when it was imported."""
+    """The content of a file, and of the table after its import."""
 
     rows: int = 0
-    bad: list[tuple[int, str]] = field(default_factory=list)  # row as people count it, and column
+    bad: list[tuple[int, str]] = field(default_factory=list)  # row number as in a spreadsheet, and column
     bad_rows: int = 0
-    repeated: int = 0  # rows whose key comes again further down
+    repeated: int = 0  # rows whose key is repeated further down
     loaded: int = 0
     content: int = 0
 
@@ -55,7 +55,7 @@ class File:
 
 
 def make(directory: Path, name: str, rows: int, seed: int = SEED) -> File:
-    """Write a file of so many rows, its clean part, and the truth about it, unless they are there."""
+    """Write a file of this many rows, its clean part and its expected result, unless they exist."""
     name = f"{name}-{rows}-{seed}"
     path, clean, known = (directory / f"{name}.{end}" for end in ("csv", "clean.csv", "truth.json"))
     if known.exists():
@@ -82,7 +82,7 @@ def make(directory: Path, name: str, rows: int, seed: int = SEED) -> File:
 
 
 def shelf(cache: Path) -> Path:
-    """The directory of files that runs share; what another version of this module made is removed."""
+    """Return the directory of files that runs share; removes files of other versions of this module."""
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     parent = cache / "files"
     for other in parent.iterdir() if parent.is_dir() else ():
@@ -93,13 +93,13 @@ def shelf(cache: Path) -> Path:
 
 
 def content(cells: list[str]) -> int:
-    """A number for a row as it is in the table; their sum does not depend on the order of rows."""
+    """Return a checksum of a table row; the sum of them does not depend on the order of rows."""
     text = "|".join(cell or r"\N" for cell in cells)
     return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:15], 16)
 
 
 def _rows(count: int, seed: int) -> Iterator[tuple[list[str], tuple[str, ...]]]:
-    """Rows with the columns that are bad in each; ("",) where only the key comes again."""
+    """Yield rows with the bad columns of each; ("",) if only its key is repeated."""
     dice = random.Random(seed)
     bad_at = set(dice.sample(range(count), int(count * BAD_SHARE)))
     for index in range(count):
@@ -142,7 +142,7 @@ def _good(index: int, dice: random.Random, seed: int) -> list[str]:
 
 
 def _spoil(cells: list[str], index: int, kind: str, dice: random.Random) -> tuple[str, ...]:
-    """Make a row bad, and say in which columns."""
+    """Make a row bad; return the bad columns."""
 
     def put(column: str, value: str) -> tuple[str, ...]:
         cells[COLUMNS.index(column)] = value
@@ -151,7 +151,7 @@ def _spoil(cells: list[str], index: int, kind: str, dice: random.Random) -> tupl
     match kind:
         case "email":
             return put("email", dice.choice((f"nobody{index}", f"nobody{index}@", f"no body{index}@example.com")))
-        case "since":  # PostgreSQL takes "yesterday" for a date
+        case "since":  # PostgreSQL accepts "yesterday" as a date
             return put("since", dice.choice(("2021-02-29", "31/12/2022", "yesterday", "soon", "2023-13-01")))
         case "negative":
             return put("balance", f"-{index % 1_000 + 1}.50")
@@ -164,7 +164,7 @@ def _spoil(cells: list[str], index: int, kind: str, dice: random.Random) -> tupl
 
 
 def make_workbook(file: File) -> Path:
-    """The same rows as a workbook: strings shared, dates, numbers and truth values in cells of their types."""
+    """Write the same rows as a workbook: shared strings; dates, numbers and booleans in cells of their types."""
     import xlsxwriter
 
     path = file.path.with_suffix(".xlsx")

@@ -1,5 +1,5 @@
-"""Rowlock as its users drive it: a file is received, workers import it, and what they say and did is held against
-the truth."""
+"""Import files with Rowlock as its users do: receive a file, let workers import it, and compare the report and the
+table with the expected result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rowlock.settings import load
 from rowlock.storage.imports import Counts, ImportRecord, ImportStatus
 
 _POLL_SHARE, _POLL_SECONDS_MIN, _POLL_SECONDS_MAX = 0.005, 0.002, 0.05  # of the time that has passed
-REST_SECONDS = 4.5  # until a worker that has read a file has the reader of the next one ready, and is idle again
+REST_SECONDS = 4.5  # until a worker that has read a file has started the reader for the next one, and is idle
 _ERRORS_KEPT = 10_000
 
 
@@ -35,7 +35,7 @@ class Driver:
     running: WorkerTree = field(init=False)
 
     async def run(self, path: Path, type_name: str, truth: Truth, *, unchanged: bool = False) -> dict[str, Any]:
-        """Import a file: from the upload, on disk and recorded, until it is known to have succeeded."""
+        """Import a file; measured from the recorded upload until the import is known to have succeeded."""
         intake = Intake(self.app)
         added = await intake.receive_file(path, About(type=type_name, force=True))
         used, began = cpu([self.running.pid], self.server), time.monotonic()
@@ -55,7 +55,7 @@ class Driver:
         }
 
     async def quick(self, file: File, type_name: str = UPSERT) -> float:
-        """Import a small file; seconds from the end of the upload, before it is recorded, until it has succeeded."""
+        """Import a small file; return the seconds from the end of the upload, before it is recorded, to success."""
         intake, about = Intake(self.app), About(type=type_name, force=True)
         async with intake.open(file.path.name) as incoming:
             received = await upload.receive(upload.read_file(file.path), incoming)
@@ -67,13 +67,13 @@ class Driver:
         return seconds
 
     async def get_warm(self, file: File) -> None:
-        """Have every library loaded and every connection open, then let the workers rest."""
-        with contextlib.suppress(_Wrong):  # the second time its rows are there already
+        """Make the workers load every library and open every connection, then wait until they are idle."""
+        with contextlib.suppress(_Wrong):  # the second time the table has its rows already
             await self.quick(file, WARM)
         await asyncio.sleep(REST_SECONDS)
 
     async def _ended(self, import_id: str) -> ImportRecord:
-        """The import, when it is over; asked for seldom enough that asking does not slow it."""
+        """Return the import when it has ended; polls rarely enough not to slow it down."""
         began = time.monotonic()
         while (passed := time.monotonic() - began) < self.import_seconds_max:
             record = await self.app.store.get_import(import_id)
@@ -99,7 +99,7 @@ class Driver:
                 raise _Wrong(f"the bad cells are not those that were reported: {wrong}")
 
     async def _told(self, import_id: str) -> set[tuple[int, str]]:
-        """The bad cells that the import reports, by row and column."""
+        """Return the bad cells that the import reports, by row and column."""
         told: set[tuple[int, str]] = set()
         after: int | None = 0
         while after is not None:
@@ -110,12 +110,12 @@ class Driver:
 
 
 class _Wrong(ClientError):
-    """What the import says is not what is in the file."""
+    """The import's report differs from the content of the file."""
 
 
 @contextlib.asynccontextmanager
 async def driving(url: str, store: Path, server: int | None, import_seconds_max: float) -> AsyncIterator[Driver]:
-    """A client of the application; its workers are started when the store has its schema."""
+    """Open the application; start its workers when the store has its schema."""
     app = application(load(database_url=url, import_store=str(store), import_csv_bytes_max=FILE_BYTES_MAX))
     try:
         yield Driver(app, server, import_seconds_max)

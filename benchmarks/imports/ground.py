@@ -1,4 +1,4 @@
-"""What the measurements of imports share: files, the tables they go into, and the checks of what came of them."""
+"""What the import measurements share: files, their tables, and the checks of the results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ground:
     # -- peers -------------------------------------------------------------------------------------
 
     def peer(self, name: str, file: File, path: Path, url: str, server: int | None) -> Figures:
-        """Run one of the other ways in its own process; what it says, per row."""
+        """Run a peer in its own process; return its figures per row."""
         scratch = self.directory / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
@@ -85,7 +85,7 @@ class Ground:
 
     @contextlib.contextmanager
     def database(self, name: str) -> Iterator[PostgresPlace]:
-        """A new database with the empty table in it, removed afterwards."""
+        """Create a database with the empty table; remove it afterwards."""
         where = PostgresPlace(self.server, f"imports_{name}")
         where.reset()
         try:
@@ -96,7 +96,7 @@ class Ground:
             where.remove()
 
     def fill(self, where: PostgresPlace, others: bool) -> None:
-        """The table as an import finds it: empty, or with rows of other keys; no checkpoint falls into the import."""
+        """Prepare the table: empty, or with rows of other keys; ends with a checkpoint, so that the import has none."""
         with self.server.connect(where.name) as connection:
             connection.execute(f"TRUNCATE {model.TABLE}")
             if others:
@@ -105,7 +105,7 @@ class Ground:
         where.settle()
 
     def check(self, where: PostgresPlace, truth: Truth, others: bool = False) -> None:
-        """Raise unless the table holds the good rows of the file, and those of other keys or not."""
+        """Raise unless the table has exactly the good rows of the file and, if given, those with other keys."""
         with self.server.connect(where.name) as connection:
             found: Any = connection.execute(model.CONTENT).fetchone()
             total: Any = connection.execute(f"SELECT count(*) FROM {model.TABLE}").fetchone()
@@ -123,7 +123,7 @@ class Ground:
         app: str = APP,
         environment: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Driver]:
-        """Workers at their default settings on this store, warm and idle."""
+        """Start workers with default settings on this store; they are warm and idle."""
         url = where.url if isinstance(where, PostgresPlace) else f"sqlite:///{where.url}"
         store = self.directory / "uploads"
         environment = {"DATABASE_URL": url, "ROWLOCK_IMPORT_STORE": str(store), **(environment or {})}
@@ -137,7 +137,7 @@ class Ground:
 
 
 def check_sqlite(path: str, truth: Truth) -> None:
-    """Raise unless the table holds the good rows of the file."""
+    """Raise unless the table has exactly the good rows of the file."""
     since, balance, active = (model.COLUMNS.index(column) for column in ("since", "balance", "active"))
     count = total = 0
     with contextlib.closing(sqlite3.connect(path)) as connection:

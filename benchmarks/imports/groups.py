@@ -1,4 +1,4 @@
-"""What is measured, in groups that share a database or workers; each yields the figures of its cases in their order."""
+"""The measurements, in groups that share a database or workers. Each group yields the figures of its cases in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Group:
 
 
 def _peer(name: str, pick: Callable[[Ground], File], others: bool = False, path: str = "csv") -> Group:
-    """A way that fills the same table as Rowlock does."""
+    """Return the group of a peer that fills the same table as Rowlock."""
 
     def run(ground: Ground) -> Iterator[Measured]:
         file = pick(ground)
@@ -43,7 +43,7 @@ def _peer(name: str, pick: Callable[[Ground], File], others: bool = False, path:
 
 
 def _dlt(ground: Ground) -> Iterator[Measured]:
-    """It makes a table of its own, with columns of its own, and keeps any of the rows whose keys are equal."""
+    """Measure a peer that creates its own table and columns, and keeps any one of the rows with equal keys."""
     file = ground.small
     with ground.database("peer") as where:
         where.settle()
@@ -87,7 +87,7 @@ async def _workbook(ground: Ground, where: PostgresPlace, driver: Driver) -> Asy
 
 
 async def _latency(ground: Ground, where: PostgresPlace, driver: Driver) -> AsyncIterator[Measured]:
-    """Small files, one at a time into an idle worker; then as many at once after each other as half of these."""
+    """Import small files one at a time into an idle worker, then half as many one right after the other."""
     took = []
     files = [ground.file("tiny", _LATENCY_ROWS, SEED + number) for number in range(ground.plan.import_latency_files)]
     for file in files:
@@ -108,7 +108,7 @@ async def _latency(ground: Ground, where: PostgresPlace, driver: Driver) -> Asyn
 
 
 async def _huge(ground: Ground, where: PostgresPlace, driver: Driver) -> AsyncIterator[Measured]:
-    """So many rows that whatever grows with the file is seen in the peaks of memory."""
+    """Import enough rows to show in peak memory whatever grows with the file."""
     file = ground.file("huge", ground.plan.import_huge_rows)
     try:
         yield "rowlock-huge", await Rig(ground, where, driver).measure(file, UPSERT)
@@ -133,7 +133,7 @@ def _sqlite(ground: Ground) -> Iterator[Measured]:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """Workers, and the table that they import into."""
+    """Workers, and the table that they fill."""
 
     ground: Ground
     where: PostgresPlace
@@ -142,7 +142,7 @@ class Rig:
     async def measure(
         self, file: File, type_name: str, *, others: bool = True, again: bool = False, path: Path | None = None
     ) -> Figures:
-        """Import a file into a table with rows of other keys or none; `again`: into one that has its rows already."""
+        """Import a file into a table with rows of other keys or none; with `again`, one that has its rows already."""
         if again:
             self.where.settle(vacuum=True)
         else:
@@ -157,14 +157,14 @@ async def _import(driver: Driver, path: Path, type_name: str, file: File, again:
     figures = await driver.run(path, type_name, file.truth, unchanged=again)
     del figures["ended"]
     figures |= driver.running.peak_by_role()
-    await asyncio.sleep(REST_SECONDS)  # its files are swept, and the reader of the next file is ready
+    await asyncio.sleep(REST_SECONDS)  # its files are deleted, and the reader for the next file is ready
     return figures
 
 
 def _on_postgresql(
     processes: int, measured: Callable[[Ground, PostgresPlace, Driver], AsyncIterator[Measured]]
 ) -> Callable[[Ground], Iterator[Measured]]:
-    """Run it with workers on a database of their own; what it yields, as it comes."""
+    """Return a group whose workers have a database of their own; it yields its figures as they arrive."""
 
     def run(ground: Ground) -> Iterator[Measured]:
         async def each() -> AsyncGenerator[Measured, None]:

@@ -1,4 +1,4 @@
-"""The part of the benchmark about imports: its groups in turns, repetition by repetition."""
+"""The import part of the benchmark: runs its groups in turns, repetition by repetition."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAMES = (PART, *(group.name for group in GROUPS))
 
 
 def chosen(only: Sequence[str]) -> list[Group]:
-    """The groups named; all where nothing is named, or the part."""
+    """Return the named groups; all if none is named, or if the part is named."""
     return [group for group in GROUPS if not only or PART in only or group.name in only]
 
 
 def measure(ground: Ground, groups: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
-    """Every case, with one entry per repetition; a case that failed is not tried again."""
+    """Measure every case, with one entry per repetition; a case that failed is not repeated."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for turn in range(ground.plan.repeat):
         for group in groups:

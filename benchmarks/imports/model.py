@@ -1,4 +1,4 @@
-"""What is imported: one pydantic model for all systems, one table for all, and the statements that fill it."""
+"""The imported rows: one pydantic model and one table for all systems, and the statements that fill the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 
 class Customer(BaseModel):
-    """A row of the file. The patterns are those that Python's and Rust's regular expressions read alike."""
+    """A row of the file. The patterns mean the same to Python's and Rust's regular expressions."""
 
     email: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.+_-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$", max_length=254)]
     name: Annotated[str, StringConstraints(min_length=1, max_length=120)]
@@ -27,7 +27,7 @@ class Customer(BaseModel):
 COLUMNS = tuple(Customer.model_fields)
 KEY = "email"
 TABLE = "customers"
-OTHERS = 10_000  # rows of other keys, where a table must not be empty
+OTHERS = 10_000  # rows with other keys, if the table must not be empty
 _LIST = ", ".join(COLUMNS)
 _TYPES = {"since": "date", "balance": "numeric(12,2)", "active": "boolean"}
 _REQUIRED = {name for name, field in Customer.model_fields.items() if field.is_required()}

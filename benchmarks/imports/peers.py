@@ -1,7 +1,7 @@
 """The other ways to import a file, each run as `python -m benchmarks.imports.peers NAME` in a fresh process.
 
-The driver has made the table and reads the last line of the output: seconds, CPU, memory, and the bad cells that the
-way found, by row and column. What is asked of it is in the environment: BENCH_DATABASE, BENCH_FILE, BENCH_CLEAN,
+The driver creates the table and reads the last line of the output: seconds, CPU, memory, and the bad cells that were
+found, by row and column. The arguments are in the environment: BENCH_DATABASE, BENCH_FILE, BENCH_CLEAN,
 BENCH_SERVER (the process of PostgreSQL), BENCH_SCRATCH (a directory).
 """
 
@@ -40,8 +40,8 @@ figures: dict[str, Any] = {}
 
 @contextmanager
 def timed() -> Iterator[None]:
-    """Measure what is done inside: wall, CPU of this process and of the server, CPU that others took meanwhile."""
-    # Without clients: `cpu` then leaves this process out of the others', and its own share is told below.
+    """Measure the block: wall time, CPU time of this process, of the server and of all other processes."""
+    # Without clients: `cpu` then excludes this process from the others; its own CPU time is measured below.
     used, own, began = cpu([], SERVER), time.process_time_ns(), time.perf_counter()
     yield
     figures["seconds"] = time.perf_counter() - began
@@ -76,7 +76,7 @@ def staging_upsert() -> None:
 
 
 def row_by_row(rows: Iterable[dict[str, Any]], bad: Bad) -> Iterator[Customer]:
-    """What the model says of each row, one at a time."""
+    """Validate rows one at a time; yield the valid ones, and add the cells of the others to `bad`."""
     for number, row in enumerate(rows, 2):
         try:
             yield Customer.model_validate(row)
@@ -85,7 +85,7 @@ def row_by_row(rows: Iterable[dict[str, Any]], bad: Bad) -> Iterator[Customer]:
 
 
 def upsert_hundreds(rows: Iterable[dict[str, Any]]) -> Bad:
-    """The design of seed 000: rows are validated one by one and upserted, a hundred in a transaction."""
+    """The design of seed 000: rows are validated one by one, and upserted a hundred per transaction."""
     import psycopg
 
     bad: Bad = []
@@ -145,13 +145,13 @@ def dlt_merge() -> None:
         primary_key=model.KEY,
         columns=Customer,
         schema_contract={"columns": "discard_value", "data_type": "discard_row"},
-        # Its upsert strategy fails on a key that is in the file twice.
+        # Its upsert strategy fails if a key is in the file twice.
         write_disposition={"disposition": "merge", "strategy": "delete-insert"},
     )
     def customers() -> Iterator[dict[str, Any]]:
         yield from csv_rows()
 
-    target = dlt.destinations.postgres(DATABASE.replace("@", ":unused@", 1))  # it insists on a password
+    target = dlt.destinations.postgres(DATABASE.replace("@", ":unused@", 1))  # it requires a password
     where = str(SCRATCH / "dlt")
     pipeline = dlt.pipeline("bench", destination=target, dataset_name="merged", pipelines_dir=where)
     with timed():
@@ -185,7 +185,7 @@ def sqlite_utils_upsert() -> Bad:
 
 
 def peak_mb() -> float:
-    """The most memory that this process had; getrusage would begin with that of the one it was forked from."""
+    """Return the peak memory of this process; getrusage would include that of the process that forked it."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 

@@ -1,7 +1,7 @@
 """Where the time of one import goes: `python -m benchmarks.imports.profile --rows 200000 [--empty] [--again] [--xlsx]`.
 
-The stopwatches of `steps` are in the workers; the reader of the file, which is a process of its own, is run once more
-in this one. Steps that wait overlap others, and steps are within steps: the sums are no shares of the whole.
+The timers of `steps` are in the workers; the reader of the file, which is a process of its own, is run again in this
+process. Steps that wait overlap others, and steps contain steps: the sums are not shares of the total.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def _once(driver: Driver, file: File, path: Path, given: argparse.Namespac
     figures = await driver.run(path, type_name, file.truth, unchanged=again and not given.replace)
     figures |= driver.running.peak_by_role()
     began = time.monotonic()
-    await asyncio.sleep(1)  # what comes after the end: files are removed
+    await asyncio.sleep(1)  # files are removed after the end
     print(f"\n{'again' if again else 'first'}: " + " ".join(_words(figures)))
     told = [json.loads(line) for line in taken.read_text().splitlines()]
     _course([step for step in told if step[3] < began], figures["ended"], figures["seconds"])
@@ -85,7 +85,7 @@ def _words(figures: dict[str, Any]) -> Iterable[str]:
 
 
 def _course(told: list[Step], ended: float, seconds: float) -> None:
-    """When what began and ended, counted from the upload."""
+    """Print the start and end of each step, in seconds since the upload."""
     zero = ended - seconds
     for title in _STAGES:
         spans = [(step[3] - zero, step[4] - zero) for step in told if step[2].endswith(f": {title}")]
@@ -110,7 +110,7 @@ def _table(told: list[Step], rows: int) -> None:
 
 
 def _read_once_more(path: Path, directory: Path, file: File) -> None:
-    """The reader's steps, in this process and alone on the machine; its libraries use as many threads as they like."""
+    """Run the reader's steps in this process, alone on the machine; its libraries' threads are not limited."""
     from rowlock.imports.fields import dump
     from rowlock.imports.read import planner
     from rowlock.imports.read.plan_request import Order

@@ -1,7 +1,7 @@
-"""The measured application with a stopwatch around each step of an import; its workers append what they took to a file.
+"""The measured application with a timer around each step of an import; its workers append the times to a file.
 
-What is timed is named by module and attribute, as the code that calls it finds it. A name that is not there any more is
-told, not guessed.
+Each timed function is named by the module and attribute through which it is called. A name that no longer exists is
+reported.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ IN_PLANNER = (
 )
 
 Note = Callable[[str, float, float, float], None]
-"""Step, when it began and ended, and the CPU of its thread meanwhile."""
+"""Step, start, end, and the CPU time of its thread in between."""
 
 
 def time_steps(names: tuple[str, ...], note: Note) -> list[str]:
-    """Put a stopwatch around each; the names that are not there."""
+    """Put a timer around each function; return the names that do not exist."""
     missing = []
     for name in names:
         where, _, path = name.partition(":")

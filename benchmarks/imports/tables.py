@@ -1,4 +1,4 @@
-"""The page of results about imports, in Markdown."""
+"""The import section of the results page, in Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rowlock's workers as real processes, with the memory that each process of their tree had at its peak."""
+"""Rowlock's workers as real processes, with the peak memory of each process of their tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.usage import tree
 
 APP = "benchmarks.imports.app:app"
 _LOOK_SECONDS = 0.05
-_LOOKS_PER_SEARCH = 5  # to find new processes costs more than to look at known ones
+_LOOKS_PER_SEARCH = 5  # finding new processes costs more than reading known ones
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
@@ -33,12 +33,12 @@ class WorkerTree:
         return self.process.pid
 
     def check(self) -> None:
-        """Raise when the workers ended by themselves."""
+        """Raise ClientError if the workers have exited."""
         if self.process.poll() is not None:
             raise ClientError(f"worker ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
 
     def look(self, search: bool = True) -> None:
-        """Note what each process has used at most until now."""
+        """Record the peak memory of each process so far."""
         for pid in tree(self.pid) if search else list(self.peaks):
             with contextlib.suppress(OSError, TypeError):
                 status = Path(f"/proc/{pid}/status").read_text()
@@ -48,15 +48,15 @@ class WorkerTree:
                     self.roles[pid] = "supervisor" if pid == self.pid else _role(pid)
 
     def forget(self) -> None:
-        """Let peaks begin here."""
+        """Reset the peaks."""
         for pid in tree(self.pid):
             with contextlib.suppress(OSError):
-                Path(f"/proc/{pid}/clear_refs").write_text("5")  # the kernel's word for: forget the peak
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak
         self.peaks.clear()
         self.look()
 
     def peak_by_role(self) -> dict[str, float]:
-        """The most that one process of each role had, in megabytes."""
+        """Return the peak memory of any process of each role, in megabytes."""
         self.look()
         found: dict[str, float] = {}
         for pid, peak in self.peaks.items():
@@ -69,7 +69,7 @@ class WorkerTree:
 def workers(
     app: str, environment: dict[str, str], directory: Path, processes: int, queues: Sequence[str] = ("imports",)
 ) -> Iterator[WorkerTree]:
-    """Workers of the application, as its users start them; stopped at the end with whatever they started."""
+    """Start workers of the application as its users do; stop them and their subprocesses at the end."""
     command = [sys.executable, "-m", "rowlock", "worker", "--app", app]
     command += [word for queue in queues for word in ("--queue", queue)]
     command += ["--processes", str(processes), "--json"]

@@ -1,1 +1,1 @@
-"""The part of the benchmark about outbound sync: how close it comes to what the other side's limits allow."""
+"""The outbound sync part of the benchmark: how close the rate comes to the service's limits."""

@@ -1,4 +1,4 @@
-"""The application whose workers are measured: the back office's operations, with a limit that is reached soon."""
+"""The application whose workers are measured: the back office's operations, with a low limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CALLS, SECONDS = 20, 2.0
 
 
 def application(settings: Settings | None = None) -> Rowlock:
-    """HubSpot with few calls in a short time, so that a run of seconds has many windows."""
+    """Declare HubSpot with a limit of few calls in a short window, so that a run of seconds has many windows."""
     made = Rowlock(settings=settings)
     limits = [
         RateLimit(CALLS, per_seconds=SECONDS),

@@ -1,4 +1,4 @@
-"""The bars of the sync, and its section of the page."""
+"""The bars of the sync, and its section of the results page."""
 
 from __future__ import annotations
 

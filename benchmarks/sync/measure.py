@@ -1,4 +1,4 @@
-"""Contact updates into an idle worker, until the last has reached the other side."""
+"""Measure contact updates into an idle worker, until the last one has reached the service."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 _APP = "benchmarks.sync.app:app"
 _LOOK_SECONDS = 0.1
 _WARM = 50
-_ENSURED_SECONDS_MAX = 60.0  # it begins 15 s after a worker
+_ENSURED_SECONDS_MAX = 60.0  # it starts 15 s after a worker
 
 
 def chosen(only: Sequence[str]) -> list[str]:
-    """The cases named; all where nothing is named, or the part."""
+    """Return the named cases; all if none is named, or if the part is named."""
     return [case for case in CASES if not only or PART in only or case in only]
 
 
 def measure(plan: Plan, server: Server, directory: Path, cases: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Every case, with one entry per repetition."""
+    """Measure every case, with one entry per repetition."""
     runs: dict[str, list[dict[str, Any]]] = {case: [] for case in cases}
     for _ in range(plan.repeat):
         for case in cases:
@@ -58,7 +58,7 @@ def _measure_case(plan: Plan, server: Server, directory: Path, case: str) -> dic
     where = PostgresPlace(server, "sync") if case == CASES[0] else SqlitePlace(directory / "sync-sqlite")
     where.reset()
     sys.path[:0] = [] if str(_TESTS) in sys.path else [str(_TESTS)]
-    from sync.standin import StandIn  # the tests' own
+    from sync.standin import StandIn  # of the tests
 
     try:
         with StandIn() as standin:
@@ -94,7 +94,7 @@ async def _run(
     await hub.enqueue_many("update_contact", [_update(email, "warm") for email in emails[:_WARM]])
     await _done(app, running, seconds_max)
     await _ensured(app, running)
-    await asyncio.sleep(2 * SECONDS)  # the limit is all there again
+    await asyncio.sleep(2 * SECONDS)  # until the whole limit is available again
     warm = len(standin.journal())
     used, began = cpu([running.pid], where.server_pid), time.monotonic()
     await hub.enqueue_many("update_contact", [_update(email, "done") for email in emails])
@@ -128,7 +128,7 @@ def _update(email: str, city: str) -> Mapping[str, Any]:
 
 
 async def _ensured(app: Rowlock, running: WorkerTree) -> None:
-    """Wait for the job that each start brings: its calls count for the limit, too."""
+    """Wait for the job that runs at each start: its calls count against the limit, too."""
     ends = time.monotonic() + _ENSURED_SECONDS_MAX
     while not (await app.jobs(status="succeeded", type="hubspot.ensure", limit=1)).jobs:
         if time.monotonic() > ends:
