@@ -1,4 +1,4 @@
-"""`rowlock dead`: list, retry and discard dead letters, the jobs that failed for good."""
+"""`rowlock dead`: list, retry and discard dead letters, the jobs whose status is `failed`."""
 
 from __future__ import annotations
 

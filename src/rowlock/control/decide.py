@@ -12,7 +12,7 @@ from rowlock.storage.kinds import MOMENT, Kind, R, Records, Seen
 A = TypeVar("A")
 
 TRIES_MAX = 100
-"""How often a decision is made anew because another caller has changed the record meanwhile."""
+"""How often a decision is repeated because another caller has changed the record in between."""
 
 
 class Decision(NamedTuple, Generic[R, A]):

@@ -20,7 +20,7 @@ from rowlock.imports.importer import IMPORT_JOB
 from rowlock.management import ManagementService
 from rowlock.management.schemas import Shape
 
-SECONDS = 2.0  # an open page refreshes at most this often, so many pages cost no more than one
+SECONDS = 2.0  # an open page refreshes at most this often, so a hundred pages cost no more than one
 MINUTES = 61  # the current minute and the sixty before it: the hour by which the failure watch counts, too
 # How many are shown at first, and how many with ?all=1: the busiest ones and those with problems.
 QUEUES_FEW, QUEUES_MAX = 20, 100

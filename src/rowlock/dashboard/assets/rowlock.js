@@ -172,7 +172,7 @@ addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(
 // -- posting once ---------------------------------------------------------------------------------
 // A double click posts once: a form is not posted again until its answer has arrived.
 
-const ANSWER_MS = 20_000; // then it may have been stopped, which nobody tells
+const ANSWER_MS = 20_000; // after that the user may have stopped the request, which fires no event
 const posted = new Map();
 
 addEventListener("submit", (event) => {

@@ -39,7 +39,7 @@ def upload_bytes_max(scope: Scope, settings: Settings) -> int:
 
 
 class ClientGone(Exception):
-    """The client disconnected before its request was complete; there is nobody to answer."""
+    """The client disconnected before its request was complete; no response can be sent."""
 
 
 class _Place:

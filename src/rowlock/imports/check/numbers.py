@@ -9,7 +9,7 @@ from functools import lru_cache
 from rowlock.imports.check.reasons import BadCell
 from rowlock.imports.formats import GROUPS, Formats
 
-DIGITS_MAX = 1_000  # characters of one number; nobody writes longer ones
+DIGITS_MAX = 1_000  # characters of one number; real data has no longer ones
 EXPONENT_MAX = 400
 FLOAT_DIGITS = 15
 FLOAT_MIN = 1e-290

@@ -72,7 +72,7 @@ def wide_encoding(start: bytes) -> Encoding | None:
 def narrow_encoding(pieces: Callable[[], Iterator[bytes]]) -> Encoding:
     """Return UTF-8, or Windows-1252 if more of the file contradicts UTF-8 than supports it.
 
-    Raises FileRefused if it can be neither: it would become text that nobody wrote.
+    Raises FileRefused if it can be neither: decoding it would produce wrong text.
     """
     if _all_utf8(pieces()):
         return replace(UTF8, clean=True)

@@ -89,8 +89,8 @@ async def _durability(scope: Scope, hello: Document) -> AsyncIterator[Finding]:
         yield Finding(
             "oplog",
             Severity.WARNING,
-            f"the oplog holds {hours * 60:.0f} minutes: a member that is away for longer must be copied anew",
-            "make it larger: db.adminCommand({replSetResizeOplog: 1, size: 16000})",
+            f"the oplog holds {hours * 60:.0f} minutes: a member that is offline for longer needs a full resync",
+            "enlarge it: db.adminCommand({replSetResizeOplog: 1, size: 16000})",
         )
     else:
         yield Finding("oplog", Severity.OK, f"the oplog has {stats['maxSize'] / 1e9:,.1f} GB")

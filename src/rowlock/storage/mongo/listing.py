@@ -54,7 +54,7 @@ class Listing(Worked):
     async def page(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         # The cursor is the id of the last job seen: its seq would reveal how many jobs others have.
         if cursor is not None and not is_uuid(cursor):
-            raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: leave it out to start anew")
+            raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: omit it to start with the first page")
 
         async def look(scope: Scope) -> Page:
             asked = await matching(scope, where)

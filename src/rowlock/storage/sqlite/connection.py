@@ -117,7 +117,7 @@ class _Task:
         try:
             self.loop.call_soon_threadsafe(self._settle, result, error)
         except RuntimeError:
-            return  # the loop is closed: nobody waits for the answer
+            return  # the loop is closed: no caller waits for the result
 
     def _settle(self, result: object, error: BaseException | None) -> None:
         if self.future.done():
@@ -172,7 +172,7 @@ class Line:
             self._serve()
         finally:
             self.connection.close()
-            self.open = False  # set here, as nobody may be waiting for this thread: from now on a fork is safe
+            self.open = False  # set here, since no caller may be waiting for this thread: from now on a fork is safe
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:

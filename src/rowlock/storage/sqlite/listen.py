@@ -31,7 +31,7 @@ async def listen(path: Path, wake: Wake) -> None:
     stop = threading.Event()
 
     def tell(kind: str, name: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there are no listeners
             loop.call_soon_threadsafe(wake, kind, name)
 
     def fail(error: Exception) -> None:

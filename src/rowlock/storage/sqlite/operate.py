@@ -240,5 +240,5 @@ def of_type(name: str, where: JobFilter) -> str:
 
 def _seq_after(connection: apsw.Connection, cursor: str) -> int:
     if not is_uuid(cursor):
-        raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: leave it out to start anew")
+        raise ValueError(f"{cursor[:40]!r} is not a cursor of this list: omit it to start with the first page")
     return int(value(connection, "seq_after", {"job_id": cursor.lower()}) or 0)
