@@ -116,7 +116,7 @@ def _finish_on_mongodb() -> None:
         now = client.admin.command("hello")["localTime"]
         number = ended.modified_count
         note = {"at": now, "queue": "default", "type": _TYPE, "alive": -number, "succeeded": number}
-        database["rowlock_notes"].insert_one(note)
+        database["rowlock_counter_deltas"].insert_one(note)
 
 
 async def _finish_on_postgresql() -> None:
@@ -129,7 +129,7 @@ async def _finish_on_postgresql() -> None:
         SELECT job_id, now(), now(), 1, 1, 0, 1 FROM gone"""
     )
     await connection.execute(
-        """INSERT INTO rowlock.tallies (at, queue, type, alive, succeeded)
+        """INSERT INTO rowlock.counter_deltas (at, queue, type, alive, succeeded)
         SELECT now(), 'default', $1, -count(*), count(*) FROM rowlock.finished""",
         _TYPE,
     )

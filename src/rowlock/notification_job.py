@@ -43,7 +43,7 @@ def declare_notices(app: Rowlock) -> None:
     )
     async def notice(job: Job) -> dict[str, Any]:
         """Notify staff of the dead letters since the last message."""
-        deaths = await app.store.say_deaths(job.id, _DEATHS_MAX)
+        deaths = await app.store.assign_notification(job.id, _DEATHS_MAX)
         if deaths:
             await notifier.send(job.id, deaths, others=other_sides(app))
             app.engine.measures.add("notice", {"outcome": "sent"})

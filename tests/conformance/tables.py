@@ -70,10 +70,10 @@ async def rows(store: Store, table: str, *columns: str) -> list[tuple[Any, ...]]
 
 
 async def _documents(transaction: StoreTransaction, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    from rowlock.storage.mongo import table_schema as shape
+    from rowlock.storage.mongo import table_schema as table_schema
 
-    found: list[Any] = await transaction.fetch({"find": shape.collection(table)})
-    read = [tuple(shape.plain(document.get(shape.field(name))) for name in columns) for document in found]
+    found: list[Any] = await transaction.fetch({"find": table_schema.collection(table)})
+    read = [tuple(table_schema.plain(document.get(table_schema.field(name))) for name in columns) for document in found]
     return sorted(read, key=lambda row: [(value is None, value) for value in row[:2]])
 
 

@@ -12,7 +12,7 @@ from rowlock.control import alerts
 from rowlock.ids import uuid7
 from rowlock.storage.contract import Store
 from rowlock.storage.records import Outcome
-from rowlock.storage.reliability import Deaths, Measure
+from rowlock.storage.reliability import DeadLetters, Measure
 
 # -- alerts ------------------------------------------------------------------------------------------
 
@@ -64,17 +64,17 @@ async def test_an_alert_that_is_over_may_be_raised_again(store: Store, clock: Fa
 
 
 async def test_a_death_waits_to_be_said_until_it_is(store: Store, other: Store) -> None:
-    assert not await store.unsaid_deaths()
+    assert not await store.has_unnotified()
     await put_and_fail(store)
-    assert await other.unsaid_deaths()
-    assert len(await other.say_deaths(uuid7(), 10)) == 1
-    assert not await store.unsaid_deaths()
+    assert await other.has_unnotified()
+    assert len(await other.assign_notification(uuid7(), 10)) == 1
+    assert not await store.has_unnotified()
 
 
 async def test_a_failure_that_is_not_final_is_no_death(store: Store) -> None:
     await put_and_fail(store, Outcome.RETRY, delay_seconds=60)
-    assert not await store.unsaid_deaths()
-    assert await store.say_deaths(uuid7(), 10) == []
+    assert not await store.has_unnotified()
+    assert await store.assign_notification(uuid7(), 10) == []
 
 
 @pytest.mark.parametrize(("spent", "died"), [(1, True), (2, False)])
@@ -84,7 +84,7 @@ async def test_a_job_whose_last_attempt_was_lost_has_died(
     await put_and_take(store, max_attempts=spent)
     clock.advance(31)
     await store.rescue(10, {}, str)
-    assert await store.unsaid_deaths() is died
+    assert await store.has_unnotified() is died
 
 
 async def test_a_notice_says_what_died_where_when_and_why(store: Store, clock: FakeClock) -> None:
@@ -92,8 +92,8 @@ async def test_a_notice_says_what_died_where_when_and_why(store: Store, clock: F
     since = clock.now()
     clock.advance(60)
     last = await put_and_fail(store, error="last", type="report", queue="q", max_attempts=3)
-    assert await store.say_deaths(uuid7(), 10) == [
-        Deaths("report", "q", 2, since, clock.now(), 1, (last.job_id, first.job_id), "last")
+    assert await store.assign_notification(uuid7(), 10) == [
+        DeadLetters("report", "q", 2, since, clock.now(), 1, (last.job_id, first.job_id), "last")
     ]
 
 
@@ -101,7 +101,7 @@ async def test_deaths_are_grouped_by_job_name_and_queue_most_first(store: Store)
     kinds = [("mail", "a"), ("report", "a"), ("mail", "b"), ("mail", "a"), ("report", "a"), ("mail", "a")]
     for name, queue in kinds:
         await put_and_fail(store, type=name, queue=queue)
-    said = [(group.job_name, group.queue_name, group.count) for group in await store.say_deaths(uuid7(), 100)]
+    said = [(group.job_name, group.queue_name, group.count) for group in await store.assign_notification(uuid7(), 100)]
     assert said == [("mail", "a", 3), ("report", "a", 2), ("mail", "b", 1)]
 
 
@@ -110,7 +110,7 @@ async def test_ten_deaths_of_one_kind_are_one_group_that_names_the_last_three(st
     for number in range(10):
         jobs.append((await put_and_fail(store, error=f"error {number}")).job_id)
         clock.advance(1)
-    (group,) = await store.say_deaths(uuid7(), 100)
+    (group,) = await store.assign_notification(uuid7(), 100)
     assert (group.count, group.job_ids, group.reason) == (10, tuple(jobs[:-4:-1]), "error 9")
 
 
@@ -121,7 +121,7 @@ async def test_a_group_tells_the_most_attempts_that_one_of_its_jobs_had(store: S
         await store.rescue(10, {}, str)
         await store.claim("default", uuid7(), 1)
     await put_and_fail(store)
-    (group,) = await store.say_deaths(uuid7(), 10)
+    (group,) = await store.assign_notification(uuid7(), 10)
     assert (group.count, group.attempts) == (2, 2)
 
 
@@ -129,20 +129,20 @@ async def test_a_notice_that_is_sent_again_says_the_same(store: Store, other: St
     notice = uuid7()
     for name in ("mail", "report", "mail"):
         await put_and_fail(store, type=name)
-    said = await store.say_deaths(notice, 10)
-    assert await other.say_deaths(notice, 10) == said
-    assert await store.say_deaths(notice, 0) == said
+    said = await store.assign_notification(notice, 10)
+    assert await other.assign_notification(notice, 10) == said
+    assert await store.assign_notification(notice, 0) == said
 
 
 async def test_a_death_is_said_by_one_notice(store: Store) -> None:
     first = await put_and_fail(store)
     notice = uuid7()
-    await store.say_deaths(notice, 10)
-    assert await store.say_deaths(uuid7(), 10) == []
+    await store.assign_notification(notice, 10)
+    assert await store.assign_notification(uuid7(), 10) == []
     second = await put_and_fail(store)
-    (later,) = await store.say_deaths(uuid7(), 10)
+    (later,) = await store.assign_notification(uuid7(), 10)
     assert later.job_ids == (second.job_id,)
-    (again,) = await store.say_deaths(notice, 10)
+    (again,) = await store.assign_notification(notice, 10)
     assert again.job_ids == (first.job_id,)
 
 
@@ -151,7 +151,7 @@ async def test_a_notice_says_no_more_deaths_than_asked_the_oldest_first(store: S
     for _ in range(5):
         jobs.append((await put_and_fail(store)).job_id)
         clock.advance(1)
-    rounds = [await store.say_deaths(uuid7(), 2) for _ in range(4)]
+    rounds = [await store.assign_notification(uuid7(), 2) for _ in range(4)]
     assert [[group.job_ids for group in said] for said in rounds] == [
         [(jobs[1], jobs[0])],
         [(jobs[3], jobs[2])],
@@ -162,10 +162,10 @@ async def test_a_notice_says_no_more_deaths_than_asked_the_oldest_first(store: S
 
 async def test_two_notices_at_once_never_say_the_same_death(store: Store, other: Store) -> None:
     jobs = [(await put_and_fail(store, type=f"t{n}")).job_id for n in range(20)]
-    said = await asyncio.gather(*((store, other)[n % 2].say_deaths(uuid7(), 8) for n in range(4)))
+    said = await asyncio.gather(*((store, other)[n % 2].assign_notification(uuid7(), 8) for n in range(4)))
     named = [job_id for groups in said for group in groups for job_id in group.job_ids]
     assert len(named) == len(set(named))
-    left = [job_id for group in await store.say_deaths(uuid7(), 100) for job_id in group.job_ids]
+    left = [job_id for group in await store.assign_notification(uuid7(), 100) for job_id in group.job_ids]
     assert sorted(named + left) == sorted(jobs)
 
 

@@ -89,7 +89,7 @@ async def test_a_failure_of_a_job_that_is_not_in_the_store_is_recorded_once(stor
     found = await store.failure(other.id)
     assert found is not None
     assert (found.company_id, found.stack_trace, found.started_at) == (None, None, None)
-    assert await store.unsaid_deaths()
+    assert await store.has_unnotified()
 
 
 # -- with a settlement -------------------------------------------------------------------------------

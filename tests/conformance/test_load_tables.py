@@ -38,7 +38,7 @@ HOSTILE = [
 ]
 
 
-async def shape(store: Store, name: str) -> FoundTable | None:
+async def table_schema(store: Store, name: str) -> FoundTable | None:
     async with store.transaction() as transaction:
         return await transaction.table(name)
 
@@ -52,8 +52,8 @@ async def people(store: Store) -> None:
 
 
 async def test_a_table_that_is_not_there_has_no_shape(store: Store) -> None:
-    assert await shape(store, "nowhere") is None
-    assert await shape(store, "no.where") is None
+    assert await table_schema(store, "nowhere") is None
+    assert await table_schema(store, "no.where") is None
 
 
 @pytest.mark.relational  # MongoDB has no declared columns
@@ -65,7 +65,7 @@ async def test_a_table_tells_its_columns_keys_and_whether_it_is_empty(store: Sto
         " day DATE, at TIMESTAMP, clock TIME, ok BOOLEAN, ratio REAL,"
         " twice INTEGER GENERATED ALWAYS AS (id * 2) STORED, UNIQUE (name, day))",
     )
-    found = await shape(store, table)
+    found = await table_schema(store, table)
     assert found is not None
     assert found.empty
     columns = {column.name: column for column in found.columns}
@@ -85,7 +85,7 @@ async def test_a_table_tells_its_columns_keys_and_whether_it_is_empty(store: Sto
     assert [name for name, column in columns.items() if column.has_default and name != "id"] == ["price", "twice"]
     assert set(found.keys) == {frozenset({"id"}), frozenset({"name", "day"})}
     await run(store, f"INSERT INTO {table} (id, name) VALUES (1, 'x')")
-    found = await shape(store, table)
+    found = await table_schema(store, table)
     assert found is not None
     assert not found.empty
 
@@ -99,7 +99,7 @@ async def test_only_unique_indexes_that_hold_for_all_rows_are_keys(store: Store)
     made = unique(table, "c", collation={"locale": "en", "strength": 2})
     await run(store, f"CREATE UNIQUE INDEX {table}_made ON {table} (lower(c))", made)
     await run(store, f"CREATE INDEX {table}_many ON {table} (b)", index(table, "b"))
-    found = await shape(store, table)
+    found = await table_schema(store, table)
     assert found is not None
     assert list(found.keys) == []
 
@@ -108,7 +108,7 @@ async def test_a_view_is_no_table(store: Store) -> None:
     view = new_name("view")
     await run(store, f"CREATE VIEW {view} AS SELECT 1 AS a", {"create": view, "viewOn": "people", "pipeline": []})
     with pytest.raises(ImportFault, match=f"{view} is a view"):
-        await shape(store, view)
+        await table_schema(store, view)
 
 
 # -- creating --------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ async def test_a_created_table_takes_what_it_was_created_for(store: Store) -> No
     row = [None] * len(columns)
     row[0] = "k"
     assert counts(await put(store, load, row)) == (1, 0, 0, 0)
-    found = await shape(store, load.table)
+    found = await table_schema(store, load.table)
     assert found is not None
     assert list(found.keys) == [frozenset({"text"})]
     assert [column.nullable for column in found.columns] == [column.nullable for column in columns]
@@ -142,7 +142,7 @@ async def test_two_may_create_the_same_table_at_once(store: Store, other: Store)
             await transaction.create_table(name, PEOPLE, ["id"])
 
     await asyncio.gather(*(make(each) for each in (store, other, store, other)))
-    assert await shape(store, name) is not None
+    assert await table_schema(store, name) is not None
 
 
 async def test_a_table_in_a_schema_that_is_not_there_is_told(store: Store) -> None:
@@ -151,7 +151,7 @@ async def test_a_table_in_a_schema_that_is_not_there_is_told(store: Store) -> No
             await create(store, replace(UPSERT, table="nowhere.people"))
     else:
         await create(store, replace(UPSERT, table="nowhere.people"))
-        assert await shape(store, "nowhere.people") is not None
+        assert await table_schema(store, "nowhere.people") is not None
 
 
 async def test_a_table_is_dropped_if_it_is_there(store: Store) -> None:
@@ -177,7 +177,7 @@ async def test_a_name_is_a_name_whatever_it_consists_of(store: Store, name: str)
         assert await transaction.wipe(name, {name: "a", "n": 1}) == 1
         await transaction.drop_table(f"{name} 3")
     assert await held(store, load) == [("c", "d", 2), ("e", "f", 3)]
-    assert await shape(store, "people") is not None
+    assert await table_schema(store, "people") is not None
     async with store.transaction() as transaction:
         await transaction.drop_table(name)
 

@@ -156,7 +156,7 @@ async def test_many_deaths_are_one_message(
     clock.advance(11)
     await soon(drain(app, NOTIFICATION_QUEUE))
     assert len(received) == 1
-    assert not await store.unsaid_deaths()
+    assert not await store.has_unnotified()
     await watch(app).notices()  # nothing new: no notification
     clock.advance(400)
     await drain(app, NOTIFICATION_QUEUE)

@@ -163,12 +163,12 @@ def settle_by_id() -> None:
     _sqlite_statement("end_attempts", "AND lease = ? AND owner = ?", "AND (lease = ? OR 1) AND (owner = ? OR 1)")
     settled = mongo_settle._settle
 
-    async def unguarded(scope: Any, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
+    async def unguarded(scope: Any, owner: str, settlements: Sequence[Settlement], deltas: Any) -> Any:
         lost, now = [], None
         for end in settlements:
             held = await scope["jobs"].find_one({"_id": end.job_id, "state": "running"}, session=scope.session)
             holder, lease = (held["owner"], held["lease"]) if held else (owner, end.lease)
-            left, now = await settled(scope, holder, [end._replace(lease=lease)], tally)
+            left, now = await settled(scope, holder, [end._replace(lease=lease)], deltas)
             lost += left
         return lost, now
 
@@ -182,9 +182,9 @@ def settle_by_id() -> None:
 def rescue_is_free() -> None:
     """In SQLite and MongoDB, the attempt of a rescued job does not count."""
 
-    def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
+    def settle_free(connection: Any, now: int, owner: str, settlements: Sequence[Settlement], deltas: Any) -> Any:
         free = [s._replace(outcome=Outcome.RELEASE) for s in settlements]
-        return settled(connection, now, owner, free, tally)
+        return settled(connection, now, owner, free, deltas)
 
     def rescue(*args: Any) -> Any:
         sqlite_settle._settle = settle_free
@@ -197,8 +197,8 @@ def rescue_is_free() -> None:
     sqlite_settle.rescue = rescue
     ended, taken_back = mongo_settle._settle, mongo_settle._rescue
 
-    async def end_free(scope: Any, owner: str, settlements: Sequence[Settlement], tally: Any) -> Any:
-        return await ended(scope, owner, [s._replace(outcome=Outcome.RELEASE) for s in settlements], tally)
+    async def end_free(scope: Any, owner: str, settlements: Sequence[Settlement], deltas: Any) -> Any:
+        return await ended(scope, owner, [s._replace(outcome=Outcome.RELEASE) for s in settlements], deltas)
 
     async def take_back(*args: Any) -> Any:
         mongo_settle._settle = end_free

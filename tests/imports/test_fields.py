@@ -31,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from rowlock.imports.check.model_schema import shape_of
+from rowlock.imports.check.model_schema import row_spec
 from rowlock.imports.fields import Field as Found
 from rowlock.imports.fields import column_of, dump, fields_of, load
 from rowlock.imports.formats import Formats
@@ -186,11 +186,11 @@ def test_validators_of_rows_make_pydantic_see_each_row() -> None:
         def look(cls, value: int) -> int:
             return value
 
-    assert shape_of(After).rowwise
+    assert row_spec(After).rowwise
     assert not fields_of(After, Formats())[0].opaque
-    assert shape_of(Before).rowwise
+    assert row_spec(Before).rowwise
     assert fields_of(Before, Formats())[0].opaque
-    assert not shape_of(OfField).rowwise
+    assert not row_spec(OfField).rowwise
     assert [one.opaque for one in fields_of(OfField, Formats())] == [True, False]
 
 

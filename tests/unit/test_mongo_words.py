@@ -6,7 +6,7 @@ import pytest
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from rowlock.errors import StoreUnavailable
-from rowlock.storage.mongo.errors import in_own_words
+from rowlock.storage.mongo.errors import translated
 
 URL = "mongodb://127.0.0.1/rowlock"
 FULL = "WiredTigerIndexStandard::_insert: index: ready; 28: No space left on device"
@@ -22,7 +22,7 @@ FULL = "WiredTigerIndexStandard::_insert: index: ready; 28: No space left on dev
     ],
 )
 def test_a_full_disk_is_told_as_one(error: PyMongoError) -> None:
-    told = in_own_words(error, URL)
+    told = translated(error, URL)
     assert isinstance(told, StoreUnavailable)
     assert f"the disk of MongoDB at {URL} is full" in str(told)
 
@@ -30,11 +30,11 @@ def test_a_full_disk_is_told_as_one(error: PyMongoError) -> None:
 @pytest.mark.parametrize("kind", ["writeErrors", "writeConcernErrors"])
 def test_a_batch_that_was_stopped_with_its_server_may_be_tried_again(kind: str) -> None:
     error = BulkWriteError({kind: [{"code": 11600, "errmsg": "interrupted at shutdown"}]})
-    told = in_own_words(error, URL)
+    told = translated(error, URL)
     assert isinstance(told, StoreUnavailable)
     assert "interrupted at shutdown" in str(told)
 
 
 def test_a_batch_with_a_key_that_is_there_says_so_without_its_documents() -> None:
     error = BulkWriteError({"writeErrors": [{"code": 11000, "errmsg": "E11000 dup key: { email: 'ada@example.org' }"}]})
-    assert str(in_own_words(error, URL)) == f"MongoDB at {URL}: this id or key already exists"
+    assert str(translated(error, URL)) == f"MongoDB at {URL}: this id or key already exists"

@@ -22,14 +22,14 @@ from rowlock.observe import notifications as notices
 from rowlock.observe.guidance import OtherSide, about_job
 from rowlock.observe.notifications import GROUPS_MAX, Notifier, check_targets, compose
 from rowlock.observe.redaction import Redactor
-from rowlock.storage.reliability import Deaths
+from rowlock.storage.reliability import DeadLetters
 from unit.test_webhook import Receiver, serve
 
 KEY = bytes(range(32))
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 FIRST = datetime(2026, 11, 16, 1, 30, tzinfo=UTC)
 IDS = tuple(f"01932c07-2ab0-7000-8000-00000000000{n}" for n in (3, 2, 1))  # the newest first
-DEATHS = Deaths(
+DEATHS = DeadLetters(
     "contact.update", "hubspot", 10_000, FIRST, FIRST + timedelta(minutes=5), 5, IDS, "TimeoutError: no answer"
 )
 SCOPES_PAGE = "https://app.example.test/apps"
@@ -38,7 +38,7 @@ OTHERS = {"contact.update": HUBSPOT, "hubspot.create_contact": HUBSPOT}
 ONE = replace(DEATHS, job_name="send.email", queue_name="mail", count=1, job_ids=IDS[:1], last_at=FIRST)
 
 
-def text_of(*deaths: Deaths, **given: Any) -> str:
+def text_of(*deaths: DeadLetters, **given: Any) -> str:
     return compose("n1", deaths, Redactor(), **given).text
 
 

@@ -22,7 +22,7 @@ from rowlock.errors import (
 from rowlock.ids import uuid7
 from rowlock.storage.records import JobFilter, NewJob, Receipt, UniqueKey
 from rowlock.storage.sqlite import SqliteStore, connection
-from rowlock.storage.sqlite.connection import Line, Patience, Reader, Writer, connect, path_of
+from rowlock.storage.sqlite.connection import Patience, Reader, SerialConnection, Writer, connect, path_of
 
 EVERYTHING = JobFilter()
 
@@ -284,7 +284,7 @@ async def test_a_store_may_close_while_a_transaction_is_open(store: SqliteStore)
 
 
 async def test_lines_end_with_what_was_handed_in(tmp_path: Path) -> None:
-    for kind in (Line, Writer):
+    for kind in (SerialConnection, Writer):
         line = kind(tmp_path / "jobs.db", "test")
         last = asyncio.create_task(line.run(lambda c: c.in_transaction))
         await asyncio.sleep(0)
@@ -297,7 +297,7 @@ async def test_lines_end_with_what_was_handed_in(tmp_path: Path) -> None:
 # -- cancelled while it opens or closes ----------------------------------------------------------------
 
 
-async def ended(line: Line) -> None:
+async def ended(line: SerialConnection) -> None:
     await asyncio.to_thread(line._thread.join, 30)
     assert not line._thread.is_alive()
 
@@ -328,7 +328,7 @@ async def test_a_file_is_closed_even_if_nobody_waits_for_it_to_be(tmp_path: Path
 async def test_a_connection_that_nobody_waits_for_any_more_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
 ) -> None:
-    opening, go_on, opened, made = threading.Event(), threading.Event(), threading.Event(), list[Line]()
+    opening, go_on, opened, made = threading.Event(), threading.Event(), threading.Event(), list[SerialConnection]()
 
     class Slow(Writer if kind == "_writer" else Reader):  # type: ignore[misc]
         def __init__(self, path: Path, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
-from rowlock.imports.check.model_schema import Shape, shape_of
+from rowlock.imports.check.model_schema import FieldSpec, row_spec
 from rowlock.imports.check.stored import stored
 from rowlock.imports.formats import Formats, dump_formats, load_formats
 from rowlock.storage.tables import Column, Kind
@@ -64,8 +64,8 @@ def fields_of(model: type[BaseModel], formats: Formats, overrides: Mapping[str, 
     overrides = overrides or {}
     if unknown := set(overrides) - set(model.model_fields):
         raise ValueError(f"{model.__name__} has no field {', '.join(sorted(unknown))}")
-    shapes = shape_of(model).fields
-    return [_field(name, info, shapes[name], overrides.get(name, formats)) for name, info in model.model_fields.items()]
+    specs = row_spec(model).fields
+    return [_field(name, info, specs[name], overrides.get(name, formats)) for name, info in model.model_fields.items()]
 
 
 def column_of(field: Field) -> Column:
@@ -93,13 +93,13 @@ def load(text: str) -> list[Field]:
     return loaded
 
 
-def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
-    limits = shape.limits
+def _field(name: str, info: FieldInfo, spec: FieldSpec, formats: Formats) -> Field:
+    limits = spec.limits
     return Field(
         name=name,
         headers=_headers(name, info),
-        kind=shape.kind,
-        nullable=shape.nullable,
+        kind=spec.kind,
+        nullable=spec.nullable,
         required=info.is_required(),
         length_min=limits.get("min_length"),
         length_max=limits.get("max_length"),
@@ -111,15 +111,15 @@ def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
         multiple_of=limits.get("multiple_of"),
         digits=limits.get("max_digits"),
         places=limits.get("decimal_places"),
-        choices=tuple(str(one) for one in shape.choices),
+        choices=tuple(str(one) for one in spec.choices),
         version=limits.get("version"),
         zone=limits.get("tz_constraint"),
-        opaque=shape.opaque,
-        raw=shape.raw,
-        container=shape.container,
-        has_default=shape.has_default,
-        factory=shape.factory,
-        default=_default(shape),
+        opaque=spec.opaque,
+        raw=spec.raw,
+        container=spec.container,
+        has_default=spec.has_default,
+        factory=spec.factory,
+        default=_default(spec),
         secret=_secret(info),
         what=info.description or _described(info.annotation),
         formats=formats,
@@ -127,10 +127,10 @@ def _field(name: str, info: FieldInfo, shape: Shape, formats: Formats) -> Field:
     )
 
 
-def _default(shape: Shape) -> str | None:
-    if not shape.has_default or shape.factory or shape.default is None:
+def _default(spec: FieldSpec) -> str | None:
+    if not spec.has_default or spec.factory or spec.default is None:
         return None
-    value = stored(shape.kind, shape.default, shape.limits.get("decimal_places"), shape.limits.get("tz_constraint"))
+    value = stored(spec.kind, spec.default, spec.limits.get("decimal_places"), spec.limits.get("tz_constraint"))
     return (
         value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool | int | float) else str(value)
     )

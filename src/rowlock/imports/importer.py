@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import BaseModel
 
 from rowlock.errors import CompanyMismatch, SettingsError
-from rowlock.imports.check.model_schema import shape_of
+from rowlock.imports.check.model_schema import row_spec
 from rowlock.imports.fields import Field, column_of, fields_of
 from rowlock.imports.formats import Formats
 from rowlock.imports.read.source import ROW
@@ -226,7 +226,7 @@ def declared(name: str, importer: Importer, options: Mapping[str, Any]) -> Impor
         columns,
         key,
         _partition(name, importer, fields),
-        shape_of(importer.row).rowwise,
+        row_spec(importer.row).rowwise,
         importer.into,
         mode,
         _one_of(name, "duplicates", Duplicates, importer.duplicates),

@@ -65,10 +65,10 @@ def compile_arguments(
         else:
             schema[field.name] = NotRequired[Annotated[hint, Field()]]
     make: Any = TypedDict  # the functional form: the names are known only at run time
-    shape = make(f"{_name(handler)}_arguments", schema)
-    shape.__pydantic_config__ = ConfigDict(extra=extra)
+    typed = make(f"{_name(handler)}_arguments", schema)
+    typed.__pydantic_config__ = ConfigDict(extra=extra)
     try:
-        validate = TypeAdapter(shape).validator.validate_json
+        validate = TypeAdapter(typed).validator.validate_json
     except Exception as error:
         raise SettingsError(f"job {name!r}: its signature cannot be read from JSON: {error}") from error
 

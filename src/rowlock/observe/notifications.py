@@ -19,7 +19,7 @@ from rowlock.errors import NoticeFailed, RowlockError, SettingsError
 from rowlock.observe import webhook
 from rowlock.observe.guidance import OtherSide, about_jobs, denied
 from rowlock.observe.redaction import REDACTED, Redactor
-from rowlock.storage.reliability import Deaths
+from rowlock.storage.reliability import DeadLetters
 
 GROUPS_MAX = 20
 ERROR_LENGTH_MAX = 500  # of one error in a message; the job's record has all of it
@@ -91,7 +91,7 @@ class Notifier:
     async def send(
         self,
         notice_id: str,
-        deaths: Sequence[Deaths],
+        deaths: Sequence[DeadLetters],
         queue_url: str | None = None,
         others: Mapping[str, OtherSide] | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class Notifier:
 
 def compose(
     notice_id: str,
-    deaths: Sequence[Deaths],
+    deaths: Sequence[DeadLetters],
     redact: Redactor,
     queue_url: str | None = None,
     others: Mapping[str, OtherSide] | None = None,
@@ -185,7 +185,7 @@ def compose(
 class _Group:
     """The dead letters of one job type and queue, as text and as JSON."""
 
-    def __init__(self, deaths: Deaths, redact: Redactor, other: OtherSide | None) -> None:
+    def __init__(self, deaths: DeadLetters, redact: Redactor, other: OtherSide | None) -> None:
         self._deaths = deaths
         self._other = other
         error = " ".join(redact.text(deaths.reason).split())  # redacted before it is cut: half a secret is still one

@@ -53,7 +53,7 @@ from rowlock.storage.records import (
 )
 from rowlock.storage.reliability import (
     Activity,
-    Deaths,
+    DeadLetters,
     FailureFilter,
     FailureId,
     FailurePage,
@@ -329,10 +329,10 @@ class Store(Records, ImportVerbs, CallVerbs, OverviewVerbs, Protocol):
 
     # -- alerts and measures -----------------------------------------------------------------------
 
-    async def unsaid_deaths(self) -> bool:
+    async def has_unnotified(self) -> bool:
         """Returns whether there is a dead letter that no notification has named."""
 
-    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
+    async def assign_notification(self, notice_id: str, limit: int) -> list[DeadLetters]:
         """Assigns up to `limit` new dead letters to a notification; returns all that it names, grouped by job name."""
 
     async def add_measures(self, measures: Mapping[Measure, float]) -> None:

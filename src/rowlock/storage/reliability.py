@@ -238,7 +238,7 @@ ALERTS = Kind("alerts", Alert, key=("name",), collection="rowlock_alerts")
 
 
 @dataclass(frozen=True, slots=True)
-class Deaths:
+class DeadLetters:
     """Dead letters of one job name, for a notification."""
 
     job_name: str

@@ -38,7 +38,7 @@ _HARMLESS_CONFIG = {"title", "extra_fields_behavior", "validate_by_name", "valid
 
 
 @dataclass(slots=True)
-class Shape:
+class FieldSpec:
     """One field, as pydantic checks it."""
 
     kind: Kind = Kind.JSON
@@ -54,13 +54,13 @@ class Shape:
 
 
 @dataclass(slots=True)
-class ModelShape:
-    fields: dict[str, Shape]
+class RowSpec:
+    fields: dict[str, FieldSpec]
     rowwise: bool  # it has validators of rows, so pydantic must validate each row
 
 
-def shape_of(model: type[BaseModel]) -> ModelShape:
-    """Return the shapes of a model's fields; raises TypeError for a model that cannot be the row of an import."""
+def row_spec(model: type[BaseModel]) -> RowSpec:
+    """Return the specification of a model's fields; raises TypeError if it cannot be the row of an import."""
     model.model_rebuild()
     schema: Mapping[str, Any] = model.__pydantic_core_schema__
     definitions: dict[str, Mapping[str, Any]] = {}
@@ -89,100 +89,100 @@ def shape_of(model: type[BaseModel]) -> ModelShape:
     if not config.get("strict", True):
         del config["strict"]
     odd = before or bool(set(config) - _HARMLESS_CONFIG)
-    shapes = {}
+    specs = {}
     for name, one in schema["fields"].items():
-        shape = _field_shape(one["schema"], definitions, model.model_fields[name].annotation)
-        shape.opaque = shape.opaque or odd
-        shape.raw = shape.raw or before
+        spec = _field_spec(one["schema"], definitions, model.model_fields[name].annotation)
+        spec.opaque = spec.opaque or odd
+        spec.raw = spec.raw or before
         if config.get("str_strip_whitespace"):
-            shape.limits.setdefault("strip_whitespace", True)
-        shapes[name] = shape
-    return ModelShape(shapes, after or before)
+            spec.limits.setdefault("strip_whitespace", True)
+        specs[name] = spec
+    return RowSpec(specs, after or before)
 
 
-def _field_shape(schema: Mapping[str, Any], definitions: Mapping[str, Any], annotation: Any) -> Shape:
-    shape = Shape()
+def _field_spec(schema: Mapping[str, Any], definitions: Mapping[str, Any], annotation: Any) -> FieldSpec:
+    spec = FieldSpec()
     while True:
         kind = schema["type"]
         match kind:
             case "default":
-                shape.has_default = True
-                shape.factory = "default_factory" in schema
-                shape.default = schema.get("default")
+                spec.has_default = True
+                spec.factory = "default_factory" in schema
+                spec.default = schema.get("default")
                 known = {"schema", "default", "default_factory", "default_factory_takes_data", "copy_default"}
                 if schema.get("validate_default") or schema.get("default_factory_takes_data"):
-                    shape.opaque = True
-                shape.opaque |= bool(set(schema) - known - _ALWAYS - {"validate_default"})
+                    spec.opaque = True
+                spec.opaque |= bool(set(schema) - known - _ALWAYS - {"validate_default"})
                 schema = schema["schema"]
             case "nullable":
-                shape.nullable = True
+                spec.nullable = True
                 schema = schema["schema"]
             case "definition-ref":
                 schema = definitions[schema["schema_ref"]]
             case "function-after":
                 function = schema["function"]["function"]
-                shape.opaque |= not (isinstance(function, operator.attrgetter) and schema["schema"]["type"] == "enum")
+                spec.opaque |= not (isinstance(function, operator.attrgetter) and schema["schema"]["type"] == "enum")
                 schema = schema["schema"]
             case "function-before" | "function-wrap":
-                shape.opaque = shape.raw = True
+                spec.opaque = spec.raw = True
                 schema = schema["schema"]
             case "lax-or-strict":
-                shape.opaque = True
+                spec.opaque = True
                 schema = schema["lax_schema"]
             case "json-or-python":
-                shape.opaque = True
+                spec.opaque = True
                 schema = schema["python_schema"]
             case "chain":
-                shape.opaque = True
+                spec.opaque = True
                 schema = schema["steps"][0]
             case "union":
-                shape.opaque = True
+                spec.opaque = True
                 choices = [
                     one for one in schema["choices"] if not isinstance(one, tuple) and one["type"] != "is-instance"
                 ]
                 if len(choices) != 1:
-                    shape.raw = True
-                    return shape
+                    spec.raw = True
+                    return spec
                 schema = choices[0]
             case _:
-                return _leaf(shape, schema, annotation)
+                return _leaf(spec, schema, annotation)
 
 
-def _leaf(shape: Shape, schema: Mapping[str, Any], annotation: Any) -> Shape:
+def _leaf(spec: FieldSpec, schema: Mapping[str, Any], annotation: Any) -> FieldSpec:
     kind = schema["type"]
     if kind in _KNOWN:
-        shape.kind, known = _KNOWN[kind]
-        shape.limits = {name: schema[name] for name in set(schema) & known if schema[name] is not None}
-        shape.opaque |= bool(set(schema) - known - _ALWAYS)
+        spec.kind, known = _KNOWN[kind]
+        spec.limits = {name: schema[name] for name in set(schema) & known if schema[name] is not None}
+        spec.opaque |= bool(set(schema) - known - _ALWAYS)
         if kind in ("enum", "literal"):
-            _choices(shape, [one.value for one in schema["members"]] if kind == "enum" else list(schema["expected"]))
-        shape.opaque |= not _compilable(shape)
+            _choices(spec, [one.value for one in schema["members"]] if kind == "enum" else list(schema["expected"]))
+        spec.opaque |= not _compilable(spec)
     elif kind in _CONTAINERS:
-        shape.opaque = True
-        shape.container = not shape.raw
+        spec.opaque = True
+        spec.container = not spec.raw
     elif kind in _AS_TEXT or annotation in _PYTHON:
-        shape.opaque = shape.raw = True
-        shape.kind = _PYTHON.get(annotation, Kind.TEXT)
+        spec.opaque = spec.raw = True
+        spec.kind = _PYTHON.get(annotation, Kind.TEXT)
     else:
-        shape.opaque = shape.raw = True
-    return shape
+        spec.opaque = spec.raw = True
+    return spec
 
 
 _PYTHON: dict[Any, Kind] = {str: Kind.TEXT, int: Kind.INTEGER, float: Kind.FLOAT, bool: Kind.BOOLEAN}
 """The kinds, by annotation, of fields that a custom function validates."""
 
 
-def _choices(shape: Shape, values: list[Any]) -> None:
+def _choices(spec: FieldSpec, values: list[Any]) -> None:
     if all(type(one) is int for one in values) or all(isinstance(one, str) for one in values):
-        shape.kind = Kind.TEXT if isinstance(values[0], str) else Kind.INTEGER
-        shape.choices = tuple(values)
+        spec.kind = Kind.TEXT if isinstance(values[0], str) else Kind.INTEGER
+        spec.choices = tuple(values)
     else:
-        shape.opaque = shape.raw = True
+        spec.opaque = spec.raw = True
 
 
-def _compilable(shape: Shape) -> bool:
-    limits = shape.limits
-    match shape.kind:
+def _compilable(spec: FieldSpec) -> bool:
+    limits = spec.limits
+    match spec.kind:
         case Kind.TEXT:
             # A pattern as text has passed pydantic's regex engine, as used by Polars; others are pattern objects.
             return isinstance(limits.get("pattern", ""), str)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rowlock.imports.check.coerce import coerce
-from rowlock.imports.check.model_schema import shape_of
+from rowlock.imports.check.model_schema import row_spec
 from rowlock.imports.check.reasons import BadCell, of_pydantic
 from rowlock.imports.check.stored import stored
 from rowlock.imports.fields import Field
@@ -29,7 +29,7 @@ class Judge:
     """Validates rows: reads cells by the rules for single cells, then calls pydantic."""
 
     def __init__(self, model: type[BaseModel], fields: Sequence[Field]) -> None:
-        self.sees_rows = shape_of(model).rowwise or any(field.opaque for field in fields)  # all go to pydantic
+        self.sees_rows = row_spec(model).rowwise or any(field.opaque for field in fields)  # all go to pydantic
         self._fields = list(fields)
         self._by_name = {field.name: field for field in fields}
         self._validator = model.__pydantic_validator__

@@ -13,7 +13,7 @@ from rowlock.imports.read.blocks import Blocks
 from rowlock.imports.read.dialect import SAMPLE_BYTES, Sample, delimiter_word, find_dialect, quote_word, sep_line
 from rowlock.imports.read.encoding import WINDOWS, Encoding, as_utf8, narrow_encoding, wide_encoding
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.lines import Shape
+from rowlock.imports.read.lines import Layout
 from rowlock.imports.read.records import Dialect, RecordReader, empty_lines
 from rowlock.imports.read.source import Batch, HeadRow
 from rowlock.imports.read.table import Table, is_blank, readable
@@ -102,8 +102,8 @@ class DelimitedFile:
     def batches(self, header_row: int, width: int) -> Iterator[Batch]:
         """Yield the rows below the header row without blank ones, `width` cells each."""
         self._refuse_wide(width)
-        shape = Shape(self.dialect, self._line_end, width, self._limits.cell_chars_max, self._encoding.clean)
-        table = Table(shape, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
+        layout = Layout(self.dialect, self._line_end, width, self._limits.cell_chars_max, self._encoding.clean)
+        table = Table(layout, self._encoding, self._limits, below=header_row, line=1 + bool(self._skip))
         blocks, tail, done, final = self._blocks(), b"", 0.0, False
         while not final:
             before, end = done, 0

@@ -27,7 +27,7 @@ _BROKEN_MAX = 10_000  # broken places in one part; with more, vectorised reading
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Layout:
     """What the regular lines of a file look like."""
 
     dialect: Dialect
@@ -112,26 +112,26 @@ class Lines:
     as_written: bool  # whether `text` is unchanged from the file
 
 
-def find_lines(data: bytes, shape: Shape) -> Lines | None:
+def find_lines(data: bytes, layout: Layout) -> Lines | None:
     """Split the text into lines; returns None if too much of it is not UTF-8."""
-    broken = [] if shape.clean or data.isascii() else _broken(data)
+    broken = [] if layout.clean or data.isascii() else _broken(data)
     if broken is None:
         return None
     if broken:
         data = _with_valid_utf8(data, broken)
-    text = _split(data, shape.line_end)
+    text = _split(data, layout.line_end)
     bytes_each = text.str.len_bytes()
     blank = bytes_each == 0
-    barred = _barred(text, data, shape)
+    barred = _barred(text, data, layout)
     starts: list[int] = []
     if broken:
-        starts = _starts(text, data, shape.line_end)
+        starts = _starts(text, data, layout.line_end)
         lines = sorted({bisect(starts, at) - 1 for place in broken for at in (place[0], place[1] - 1)})
         barred = barred | pl.zeros(len(text), dtype=pl.Boolean, eager=True).scatter(lines, True)
     written, bom = text, text.str.starts_with("\ufeff")  # Polars' CSV reader would drop the BOM
-    text, regular, short, quotes = _judge(text, data, shape)
-    regular = regular & ~blank & (bytes_each <= shape.cell_chars_max)
-    unended = not data.endswith(shape.line_end)
+    text, regular, short, quotes = _judge(text, data, layout)
+    regular = regular & ~blank & (bytes_each <= layout.cell_chars_max)
+    unended = not data.endswith(layout.line_end)
     odd = barred | bom
     if unended:
         odd = odd.scatter(len(odd) - 1, True)  # the record reader decides whether it is cut off
@@ -139,39 +139,39 @@ def find_lines(data: bytes, shape: Shape) -> Lines | None:
         regular, blank = regular & ~odd, blank & ~odd
     at = (~(regular | blank)).arg_true().to_list()
     if at and not starts:
-        starts = _starts(written, data, shape.line_end)
+        starts = _starts(written, data, layout.line_end)
     spans = None
     if at and quotes is not None:
         if unended:
             barred = barred.scatter(len(barred) - 1, True)
-        spans = _spans(data, written, starts, (quotes % 2 == 1).arg_true(), barred, shape)
+        spans = _spans(data, written, starts, (quotes % 2 == 1).arg_true(), barred, layout)
     return Lines(text, regular, short, at, spans, starts, text is written and not broken)
 
 
-def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | None:
+def cells(text: pl.Series, layout: Layout, whole: bytes = b"") -> pl.DataFrame | None:
     """Return the cells of regular records; None if Polars does not find one row each. `whole`: `text` as one string."""
     if not len(text):
-        return pl.DataFrame(schema=dict.fromkeys(shape.columns, pl.String))
-    if shape.one_cell:
-        return padded(text.to_frame("c0"), shape)
+        return pl.DataFrame(schema=dict.fromkeys(layout.columns, pl.String))
+    if layout.one_cell:
+        return padded(text.to_frame("c0"), layout)
     packed = whole or text.str.join("\n").item().encode()
-    has_quotes = bool(shape.dialect.quote) and shape.dialect.quote in packed
-    delimiter = shape.dialect.delimiter.decode()
+    has_quotes = bool(layout.dialect.quote) and layout.dialect.quote in packed
+    delimiter = layout.dialect.delimiter.decode()
     # With a wide header and short lines most columns need not be split, only filled.
-    width = shape.width
+    width = layout.width
     if width > 50 and not has_quotes:
         most = text.str.count_matches(delimiter, literal=True).max()
         assert isinstance(most, int)
         width = min(width, most + 1)
     if width == 1:
-        return padded(text.to_frame("c0"), shape)
+        return padded(text.to_frame("c0"), layout)
     try:
         frame = pl.read_csv(
             packed,
             has_header=False,
-            schema=dict.fromkeys(shape.columns[:width], pl.String),
+            schema=dict.fromkeys(layout.columns[:width], pl.String),
             separator=delimiter,
-            quote_char=shape.dialect.quote.decode() if has_quotes else None,
+            quote_char=layout.dialect.quote.decode() if has_quotes else None,
             empty_string_is_null=False,
             missing_columns="insert",
             extra_columns="ignore",
@@ -179,7 +179,7 @@ def cells(text: pl.Series, shape: Shape, whole: bytes = b"") -> pl.DataFrame | N
         )
     except pl.exceptions.PolarsError:
         return None
-    return padded(frame, shape) if frame.height == len(text) else None
+    return padded(frame, layout) if frame.height == len(text) else None
 
 
 def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl.Series:
@@ -189,13 +189,13 @@ def replaced(values: pl.Series, at: list[int] | pl.Series, new: pl.Series) -> pl
     return pl.concat([values, new]).gather(where)
 
 
-def padded(frame: pl.DataFrame, shape: Shape) -> pl.DataFrame:
-    """Return the frame with the shape's missing last columns appended, all of their cells empty."""
+def padded(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """Return the frame with the layout's missing last columns appended, all of their cells empty."""
     have = frame.width - (frame.columns[0] == ROW)
-    if have == shape.width:
+    if have == layout.width:
         return frame
     size = 1 << frame.height.bit_length()
-    return pl.concat([frame, _empty(have, shape.width, size).head(frame.height)], how="horizontal")
+    return pl.concat([frame, _empty(have, layout.width, size).head(frame.height)], how="horizontal")
 
 
 @lru_cache(maxsize=4)
@@ -240,12 +240,12 @@ def _with_valid_utf8(data: bytes, broken: list[tuple[int, int]]) -> bytes:
     return bytes(valid)
 
 
-def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
+def _barred(text: pl.Series, data: bytes, layout: Layout) -> pl.Series:
     """Return which lines only the record reader can judge."""
     barred = pl.zeros(len(text), dtype=pl.Boolean, eager=True)
-    if shape.dialect.escapes and b"\\" in data:
+    if layout.dialect.escapes and b"\\" in data:
         barred = barred | text.str.contains("\\", literal=True)
-    if shape.line_end == b"\n":
+    if layout.line_end == b"\n":
         if b"\r" in data:
             barred = barred | text.str.contains("\r", literal=True)
     elif b"\n" in data:
@@ -257,17 +257,17 @@ def _barred(text: pl.Series, data: bytes, shape: Shape) -> pl.Series:
 _Judged = tuple[pl.Series, pl.Series, pl.Series, pl.Series | None]
 
 
-def _judge(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
+def _judge(text: pl.Series, data: bytes, layout: Layout) -> _Judged:
     """Return the text for Polars' CSV reader, which lines are regular, which are short, and the number of quotes in
     each; quotes are not counted in lines that match `exact`."""
-    if shape.exact is None or shape.dialect.quote not in data:
-        return _judge_all(text, data, shape)
-    exact = text.str.contains(shape.exact)
+    if layout.exact is None or layout.dialect.quote not in data:
+        return _judge_all(text, data, layout)
+    exact = text.str.contains(layout.exact)
     short, rest = pl.zeros(len(text), dtype=pl.Boolean, eager=True), (~exact).arg_true()
     if not len(rest):
         return text, exact, short, None
     some = text.gather(rest)
-    new, regular, less, counted = _judge_all(some, data, shape)
+    new, regular, less, counted = _judge_all(some, data, layout)
     quotes = pl.zeros(len(text), dtype=pl.UInt32, eager=True)
     return (
         text if new is some else replaced(text, rest, new),
@@ -277,43 +277,43 @@ def _judge(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
     )
 
 
-def _judge_all(text: pl.Series, data: bytes, shape: Shape) -> _Judged:
-    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
+def _judge_all(text: pl.Series, data: bytes, layout: Layout) -> _Judged:
+    mark, quote = layout.dialect.delimiter.decode(), layout.dialect.quote.decode()
     if mark:
         delimiters = text.str.count_matches(mark, literal=True).cast(pl.Int64)
     else:
         delimiters = pl.zeros(len(text), dtype=pl.Int64, eager=True)
-    if not quote or shape.dialect.quote not in data:
-        return text, _fits(text, delimiters, delimiters, shape), delimiters < shape.width - 1, None
+    if not quote or layout.dialect.quote not in data:
+        return text, _fits(text, delimiters, delimiters, layout), delimiters < layout.width - 1, None
     quotes = text.str.count_matches(quote, literal=True)
     at = (quotes > 0).arg_true()
     some = text.gather(at)
-    inner = ~some.str.contains(shape.opening)
-    regular, outside = _bordered(some, quotes.gather(at), shape)
+    inner = ~some.str.contains(layout.opening)
+    regular, outside = _bordered(some, quotes.gather(at), layout)
     if inner.any():
         where = inner.arg_true()
         outside = outside.scatter(where, delimiters.gather(at).gather(where))
         regular = regular | inner
     outside = delimiters.scatter(at, outside)
-    fits = _fits(text, delimiters, outside, shape)
-    new = _rewritten(some, inner, shape)
+    fits = _fits(text, delimiters, outside, layout)
+    new = _rewritten(some, inner, layout)
     if new is not None:
         text = replaced(text, at, new)
-    return text, fits.scatter(at, regular & fits.gather(at)), outside < shape.width - 1, quotes
+    return text, fits.scatter(at, regular & fits.gather(at)), outside < layout.width - 1, quotes
 
 
-def _bordered(texts: pl.Series, quotes: pl.Series, shape: Shape) -> tuple[pl.Series, pl.Series]:
+def _bordered(texts: pl.Series, quotes: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:
     """Return which records have their quotes at the borders of cells, and each one's delimiters outside of quotes."""
-    regular = texts.str.contains(shape.regular)
-    if shape.one_cell:
+    regular = texts.str.contains(layout.regular)
+    if layout.one_cell:
         return regular, pl.zeros(len(texts), dtype=pl.Int64, eager=True)
-    return regular, texts.str.count_matches(shape.quoted_or_delimiter).cast(pl.Int64) - quotes.cast(pl.Int64) // 2
+    return regular, texts.str.count_matches(layout.quoted_or_delimiter).cast(pl.Int64) - quotes.cast(pl.Int64) // 2
 
 
-def _rewritten(texts: pl.Series, inner: pl.Series, shape: Shape) -> pl.Series | None:
+def _rewritten(texts: pl.Series, inner: pl.Series, layout: Layout) -> pl.Series | None:
     """Escape quotes in unquoted cells for Polars' CSV reader, None if there are none; unquote single cells."""
-    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
-    if shape.one_cell:
+    mark, quote = layout.dialect.delimiter.decode(), layout.dialect.quote.decode()
+    if layout.one_cell:
         return texts.zip_with(inner, _content(texts, quote))
     if not inner.any():
         return None
@@ -327,26 +327,26 @@ def _content(texts: pl.Series, quote: str) -> pl.Series:
     return texts.str.strip_prefix(quote).str.strip_suffix(quote).str.replace_all(quote * 2, quote, literal=True)
 
 
-def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, shape: Shape) -> pl.Series:
+def _fits(text: pl.Series, delimiters: pl.Series, outside: pl.Series, layout: Layout) -> pl.Series:
     """Return which records have no more cells than expected, apart from blank ones."""
-    fits = outside < shape.width
-    if shape.one_cell or fits.all():
+    fits = outside < layout.width
+    if layout.one_cell or fits.all():
         return fits
-    mark = shape.dialect.delimiter.decode()
+    mark = layout.dialect.delimiter.decode()
     at = (~fits & (outside < CELLS_MAX)).arg_true()
     stripped = text.gather(at).str.strip_chars_end(WHITE + mark).str.count_matches(mark, literal=True).cast(pl.Int64)
-    return fits.scatter(at, outside.gather(at) - delimiters.gather(at) + stripped < shape.width)
+    return fits.scatter(at, outside.gather(at) - delimiters.gather(at) + stripped < layout.width)
 
 
 def _spans(
-    data: bytes, text: pl.Series, starts: list[int], uneven: pl.Series, barred: pl.Series, shape: Shape
+    data: bytes, text: pl.Series, starts: list[int], uneven: pl.Series, barred: pl.Series, layout: Layout
 ) -> Spans | None:
     """Find regular records that span from a line with an odd number of quotes to the next such line."""
     first, last = uneven.head(len(uneven) - 1), uneven.slice(1)
     begin = pl.Series(starts, dtype=pl.Int64)
     end = begin.gather(last) + text.gather(last).str.len_bytes()
     start = begin.gather(first)
-    able = (end - start <= shape.cell_chars_max) & text.gather(first).str.contains(shape.unfinished)
+    able = (end - start <= layout.cell_chars_max) & text.gather(first).str.contains(layout.unfinished)
     if barred.any():
         before = barred.cast(pl.Int64).cum_sum()
         able = able & ~barred.gather(first) & (before.gather(first) == before.gather(last))
@@ -359,13 +359,13 @@ def _spans(
         texts = pl.Series([characters[at:stop] for at, stop in bounds], dtype=pl.String)
     else:
         texts = pl.Series([data[at:stop].decode() for at, stop in bounds], dtype=pl.String)
-    mark, quote = shape.dialect.delimiter.decode(), shape.dialect.quote.decode()
-    regular, outside = _bordered(texts, texts.str.count_matches(quote, literal=True), shape)
+    mark, quote = layout.dialect.delimiter.decode(), layout.dialect.quote.decode()
+    regular, outside = _bordered(texts, texts.str.count_matches(quote, literal=True), layout)
     delimiters = texts.str.count_matches(mark, literal=True).cast(pl.Int64) if mark else outside
-    regular = regular & _fits(texts, delimiters, outside, shape) & ~texts.str.starts_with("\ufeff")
-    regular = regular & ((outside == shape.width - 1) | (last - first < QUOTED_LINES_MAX))
-    if shape.one_cell:
+    regular = regular & _fits(texts, delimiters, outside, layout) & ~texts.str.starts_with("\ufeff")
+    regular = regular & ((outside == layout.width - 1) | (last - first < QUOTED_LINES_MAX))
+    if layout.one_cell:
         texts = _content(texts, quote)
     first, last, texts, outside = (values.filter(regular) for values in (first, last, texts, outside))
     number = {line: n for n, line in enumerate(first.to_list())}
-    return Spans(number, last.to_list(), texts, outside < shape.width - 1)
+    return Spans(number, last.to_list(), texts, outside < layout.width - 1)

@@ -13,7 +13,7 @@ import polars as pl
 from rowlock.imports.read.blocks import lines_max
 from rowlock.imports.read.encoding import Encoding
 from rowlock.imports.read.limits import ReadLimits
-from rowlock.imports.read.lines import WHITE, Lines, Shape, cells, find_lines, padded, replaced
+from rowlock.imports.read.lines import WHITE, Layout, Lines, cells, find_lines, padded, replaced
 from rowlock.imports.read.records import CELLS_MAX, Record, RecordReader, count_breaks, empty_lines
 from rowlock.imports.read.source import ROW, BadRecord
 
@@ -53,19 +53,19 @@ class _Taken:
 class Table:
     """Reads the blocks of one file in turn and keeps track of row and line."""
 
-    def __init__(self, shape: Shape, encoding: Encoding, limits: ReadLimits, *, below: int, line: int) -> None:
+    def __init__(self, layout: Layout, encoding: Encoding, limits: ReadLimits, *, below: int, line: int) -> None:
         self.short = 0  # rows with fewer cells than the header
-        self._shape = shape
+        self._layout = layout
         self._encoding = encoding
         self._cell_chars_max = limits.cell_chars_max
-        self._reader = RecordReader(shape.dialect, limits)
+        self._reader = RecordReader(layout.dialect, limits)
         self._below = below
         self._row = 1
         self._line = line
-        self._lines_max = lines_max(shape.width)
-        self._some_lines = re.compile(b"(?:[^%b]*+%b){1,%d}+" % (shape.line_end, shape.line_end, self._lines_max))
+        self._lines_max = lines_max(layout.width)
+        self._some_lines = re.compile(b"(?:[^%b]*+%b){1,%d}+" % (layout.line_end, layout.line_end, self._lines_max))
         # Empty lines that end with the other line end.
-        self._other_ends = re.compile(rb"\r+(?!\n)" if shape.line_end == b"\n" else rb"\n+")
+        self._other_ends = re.compile(rb"\r+(?!\n)" if layout.line_end == b"\n" else rb"\n+")
         self._waiting = False  # an unfinished record needs the next block
         self._inside = False  # the last part ended at the end of a record, but inside of a line
         self._rows: list[tuple[int, list[str]]] = []
@@ -86,7 +86,7 @@ class Table:
                 break
             empty, at = empty_lines(data, record.end, len(data))
             self._row, self._line = self._row + 1 + empty, self._line + record.lines + empty
-        left = data.count(self._shape.line_end, at)
+        left = data.count(self._layout.line_end, at)
         while True:
             self._rows, self._bad, self._counted, before = [], [], Counter(), at
             if self._waiting or at >= len(data):
@@ -97,7 +97,7 @@ class Table:
             self._to_tell -= len(self._bad)
             if self._waiting or at >= len(data):
                 return
-            left -= data.count(self._shape.line_end, before, at)
+            left -= data.count(self._layout.line_end, before, at)
 
     def _stop(self, data: bytes, at: int, left: int) -> int:
         """Return where a part of at most `_lines_max` lines ends; never between a CR and its LF."""
@@ -111,7 +111,7 @@ class Table:
             end, _ = self._to_line_start(data, at, stop, final)
             return self._odd_rows(), end
         part = data[at:stop] if stop - at < len(data) else data
-        lines = find_lines(part, self._shape)
+        lines = find_lines(part, self._layout)
         before = self._row, self._line, self.short
         if lines is not None:
             taken, end = self._take_odd(data, at, stop, lines, final)
@@ -146,7 +146,7 @@ class Table:
             if not whole or end >= stop:
                 taken.count = odd
                 return taken, end
-            next_line = odd + data.count(self._shape.line_end, at + starts[odd], end)
+            next_line = odd + data.count(self._layout.line_end, at + starts[odd], end)
             taken.add(odd, next_line, self._row - row)
             more_rows += self._row - row - (next_line - odd)
             more_lines += self._line - line - (next_line - odd)
@@ -172,9 +172,9 @@ class Table:
         whole = b""
         if not regular.all():
             text, rows, short = text.filter(regular), rows.filter(regular), short.filter(regular)
-        elif lines.as_written and not taken.spans and self._shape.line_end == b"\n":
+        elif lines.as_written and not taken.spans and self._layout.line_end == b"\n":
             whole = part.replace(b"\r\n", b"\n") if b"\r" in part else part
-        frame = cells(text, self._shape, whole)
+        frame = cells(text, self._layout, whole)
         if frame is None:
             return None
         frame = frame.insert_column(0, rows.cast(pl.UInt32).alias(ROW))
@@ -187,7 +187,7 @@ class Table:
     def _to_line_start(self, data: bytes, at: int, stop: int, final: bool) -> tuple[int, bool]:
         """Read until a record ends at a line end; returns the position, and False if that was not reached."""
         while True:
-            record = self._reader.read(data, at, line=self._line, width=self._shape.width, final=final)
+            record = self._reader.read(data, at, line=self._line, width=self._layout.width, final=final)
             if record is None:
                 self._waiting = True
                 return at, False
@@ -196,7 +196,7 @@ class Table:
             if at < stop and (empty := self._other_ends.match(data, at, stop)):
                 at, many = empty.end(), empty.end() - at
                 self._row, self._line = self._row + many, self._line + many
-            self._inside = at < stop and data[at - 1 : at] != self._shape.line_end
+            self._inside = at < stop and data[at - 1 : at] != self._layout.line_end
             if not self._inside:
                 return at, True
             if len(self._rows) + len(self._bad) >= 2 * self._lines_max:
@@ -204,7 +204,7 @@ class Table:
 
     def _one_by_one(self, data: bytes, at: int, stop: int, final: bool) -> int:
         while at < stop and len(self._rows) + len(self._bad) < 2 * self._lines_max:
-            record = self._reader.read(data, at, line=self._line, width=self._shape.width, final=final)
+            record = self._reader.read(data, at, line=self._line, width=self._layout.width, final=final)
             if record is None:
                 self._waiting = True
                 break
@@ -214,7 +214,7 @@ class Table:
         return at
 
     def _take(self, record: Record) -> None:
-        row, line, width = self._row, self._line, self._shape.width
+        row, line, width = self._row, self._line, self._layout.width
         self._row, self._line = row + 1, line + record.lines
         if record.fault:
             self._refuse(row, line, record.fault[0], record)
@@ -251,7 +251,7 @@ class Table:
         self._bad.append(BadRecord(row, code, reason, shown))
 
     def _reason(self, code: str, line: int, record: Record) -> str:
-        count, width = len(record.cells), self._shape.width
+        count, width = len(record.cells), self._layout.width
         if code == "bad_encoding":
             return self._broken(record, line)
         if code == "cell_too_long":
@@ -278,9 +278,9 @@ class Table:
         """Return the record reader's rows; short ones are filled up, by whole columns as far as possible."""
         columns = {ROW: pl.Series([row for row, _ in self._rows], dtype=pl.UInt32)}
         found = zip_longest(*(row for _, row in self._rows), fillvalue="")
-        for name, column in zip(self._shape.columns, found, strict=False):
+        for name, column in zip(self._layout.columns, found, strict=False):
             columns[name] = pl.Series(column, dtype=pl.String)
-        return padded(pl.DataFrame(columns), self._shape)
+        return padded(pl.DataFrame(columns), self._layout)
 
 
 def is_blank(found: Iterable[str]) -> bool:

@@ -81,7 +81,7 @@ class FailureWatch:
     async def notices(self) -> None:
         """Enqueue a notification job if there are new dead letters; nothing waits for it."""
         settings = self._engine.settings
-        if not settings.notifies or not await self._engine.store.unsaid_deaths():
+        if not settings.notifies or not await self._engine.store.has_unnotified():
             return
         # Its unique key is held for as long as no process may send another message.
         wait = min(_NOTIFICATION_WAIT_SECONDS, settings.notify_seconds)

@@ -10,7 +10,7 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.failures import FAILURES
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.work import Worked
-from rowlock.storage.reliability import Deaths, Measure
+from rowlock.storage.reliability import DeadLetters, Measure
 
 MEASURES = "rowlock_measures"
 NAMED_AT_MOST = 3
@@ -22,12 +22,12 @@ INDEXES: tuple[Index, ...] = (Index(MEASURES),)
 class Alerts(Worked):
     """Raises each alert once, and sums measures over the fleet."""
 
-    async def unsaid_deaths(self) -> bool:
-        found = await self._plain(lambda scope: scope[FAILURES].find_one({"unsaid": True}, {"_id": 1}))
+    async def has_unnotified(self) -> bool:
+        found = await self._plain(lambda scope: scope[FAILURES].find_one({"unnotified": True}, {"_id": 1}))
         return found is not None
 
-    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
-        return await self._atomic(lambda scope: _say_deaths(scope, notice_id, limit))
+    async def assign_notification(self, notice_id: str, limit: int) -> list[DeadLetters]:
+        return await self._atomic(lambda scope: _assign_notification(scope, notice_id, limit))
 
     async def add_measures(self, measures: Mapping[Measure, float]) -> None:
         if not measures:
@@ -44,14 +44,14 @@ class Alerts(Worked):
         return {Measure(**one["_id"]): one["value"] for one in found}
 
 
-async def _say_deaths(scope: Scope, notice_id: str, limit: int) -> list[Deaths]:
+async def _assign_notification(scope: Scope, notice_id: str, limit: int) -> list[DeadLetters]:
     failures = scope[FAILURES]
     if limit > 0:
-        unsaid = failures.find({"unsaid": True}, {"_id": 1}, session=scope.session)
-        first = await unsaid.sort([("firstFailedAt", 1), ("_id", 1)]).limit(limit).to_list()
-        said = {"$set": {"noticeId": notice_id}, "$unset": {"unsaid": ""}}
-        these = {"_id": {"$in": [one["_id"] for one in first]}, "unsaid": True}
-        await failures.update_many(these, said, session=scope.session)
+        unnotified = failures.find({"unnotified": True}, {"_id": 1}, session=scope.session)
+        first = await unnotified.sort([("firstFailedAt", 1), ("_id", 1)]).limit(limit).to_list()
+        notified = {"$set": {"noticeId": notice_id}, "$unset": {"unnotified": ""}}
+        these = {"_id": {"$in": [one["_id"] for one in first]}, "unnotified": True}
+        await failures.update_many(these, notified, session=scope.session)
     shown = dict.fromkeys(("jobName", "queueName", "firstFailedAt", "attempts", "jobId", "failedReason"), 1)
     found = failures.find({"noticeId": notice_id}, shown, session=scope.session)
     by_kind: dict[tuple[str, str], list[Document]] = {}
@@ -61,8 +61,8 @@ async def _say_deaths(scope: Scope, notice_id: str, limit: int) -> list[Deaths]:
     return [_deaths(kind, by_kind[kind]) for kind in kinds]
 
 
-def _deaths(kind: tuple[str, str], last_first: list[Document]) -> Deaths:
-    return Deaths(
+def _deaths(kind: tuple[str, str], last_first: list[Document]) -> DeadLetters:
+    return DeadLetters(
         job_name=kind[0],
         queue_name=kind[1],
         count=len(last_first),

@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from rowlock.clock import Clock
 from rowlock.errors import SchemaMissing, SettingsError, StoreUnavailable
 from rowlock.storage.mongo.dates import floor
-from rowlock.storage.mongo.errors import own_words, said, without_password
+from rowlock.storage.mongo.errors import said, translated_errors, without_password
 from rowlock.storage.mongo.orphans import Orphans, VerbSessions
 from rowlock.storage.mongo.transaction_retries import Tries
 
@@ -176,7 +176,7 @@ class Link:
         A half-open connection accepts what is sent and never answers, and the rest of its pool is no better. The driver
         detects this only later, and its own timeouts may swallow a cancellation on Python 3.11.
         """
-        with own_words(self.url), self._used() as pool:
+        with translated_errors(self.url), self._used() as pool:
             try:
                 async with asyncio.timeout(seconds):
                     yield pool
@@ -280,7 +280,7 @@ class Link:
     async def _recorded(self, client: AsyncMongoClient[Document], recorder: Recorder) -> AsyncIterator[Session]:
         db = database(client, self.database)
         session = client.start_session()  # reused only if the end of its transaction is known
-        with own_words(self.url):
+        with translated_errors(self.url):
             async with asyncio.timeout(BUSY_SECONDS):
                 await recorder.begin(db, session)
         try:

@@ -17,10 +17,10 @@ from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.documents import JOBS
 from rowlock.storage.mongo.indexes import Index
 
-NOTES = "rowlock_notes"
+DELTAS = "rowlock_counter_deltas"
 NEW = {"isNew": True}
 # The index covers all queries for new jobs.
-INDEXES = (Index(NOTES), Index(JOBS, "new", (("isNew", 1), ("seq", -1), ("queue", 1), ("type", 1)), where=NEW))
+INDEXES = (Index(DELTAS), Index(JOBS, "new", (("isNew", 1), ("seq", -1), ("queue", 1), ("type", 1)), where=NEW))
 NUMBERS = ("alive", "succeeded", "failed", "cancelled", "failures", "retries", "rescues", "seconds")
 
 
@@ -42,20 +42,20 @@ class Change:
         return any(getattr(self, name) for name in self.__slots__)
 
 
-class Tally(defaultdict[tuple[str, str], Change]):
+class CounterDeltas(defaultdict[tuple[str, str], Change]):
     """The changes of one transaction, by queue and type."""
 
     def __init__(self) -> None:
         super().__init__(Change)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: CounterDeltas) -> None:
         for kind, change in other.items():
             mine = self[kind]
             for name in NUMBERS:
                 setattr(mine, name, getattr(mine, name) + getattr(change, name))
             mine.rings |= change.rings
 
-    def notes(self, now: datetime) -> list[Document]:
+    def documents(self, now: datetime) -> list[Document]:
         return [
             {"at": now, "queue": queue, "type": type, **_told(change)}
             for (queue, type), change in self.items()
@@ -63,15 +63,15 @@ class Tally(defaultdict[tuple[str, str], Change]):
         ]
 
     async def write(self, scope: Scope, now: datetime) -> None:
-        if notes := self.notes(now):
-            await scope[NOTES].insert_many(notes, session=scope.session)
+        if documents := self.documents(now):
+            await scope[DELTAS].insert_many(documents, session=scope.session)
 
 
 async def ring(scope: Scope, queue: str) -> None:
     """Notify listeners that this queue may have work."""
-    tally = Tally()
-    tally[queue, ""].rings = True
-    await tally.write(scope, await scope.now())
+    deltas = CounterDeltas()
+    deltas[queue, ""].rings = True
+    await deltas.write(scope, await scope.now())
 
 
 def _told(change: Change) -> Document:

@@ -19,7 +19,7 @@ from pymongo import UpdateOne
 from rowlock.storage.mongo import finish
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.counter_deltas import NEW, NOTES
+from rowlock.storage.mongo.counter_deltas import DELTAS, NEW
 from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, RUNNING
 from rowlock.storage.mongo.indexes import Index
@@ -123,7 +123,7 @@ async def _kinds(scope: Scope) -> dict[Kind, Counter[str]]:
 async def _summed(scope: Scope, compacted: str, names: tuple[str, ...], *steps: Document) -> dict[Kind, Counter[str]]:
     """Return the sums of compacted counters and newer deltas, by queue and type."""
     sums: dict[Kind, Counter[str]] = defaultdict(Counter)
-    for collection, only in ((compacted, ()), (NOTES, EVENTS_ONLY if compacted == MINUTES else ())):
+    for collection, only in ((compacted, ()), (DELTAS, EVENTS_ONLY if compacted == MINUTES else ())):
         for one in await rows(scope, collection, [*steps, *only, _sum(names)]):
             kind = (one["_id"]["queue"], one["_id"].get("type", ""))
             sums[kind].update({name: one[name] for name in names})
@@ -190,18 +190,18 @@ async def _compact(scope: Scope, limit: int) -> int:
     forgotten = minute_of(await scope.now()) - timedelta(hours=KEPT_HOURS)
     await scope[MINUTES].delete_many({"at": {"$lt": forgotten}}, session=scope.session)
     await scope[LAGS].delete_many({"_id": {"$lt": forgotten}}, session=scope.session)
-    notes = await _take_notes(scope, limit)
-    if not notes:
+    deltas = await _take_deltas(scope, limit)
+    if not deltas:
         return 0
     there: dict[tuple[str, str], Document] = defaultdict(lambda: defaultdict(int))
     happened: dict[tuple[datetime, str, str], Document] = defaultdict(lambda: defaultdict(int))
-    for note in notes:
-        kind = (note["queue"], note.get("type", ""))
+    for delta in deltas:
+        kind = (delta["queue"], delta.get("type", ""))
         for name in _THERE:
-            there[kind][name] += note.get(name, 0)
-        if any(note.get(name, 0) > 0 for name in _EVENTS):
+            there[kind][name] += delta.get(name, 0)
+        if any(delta.get(name, 0) > 0 for name in _EVENTS):
             for name in _HAPPENED:
-                happened[minute_of(note["at"]), *kind][name] += max(note.get(name, 0), 0)
+                happened[minute_of(delta["at"]), *kind][name] += max(delta.get(name, 0), 0)
     totals = [
         _adding({"queue": queue, "type": type}, added) for (queue, type), added in there.items() if any(added.values())
     ]
@@ -211,7 +211,7 @@ async def _compact(scope: Scope, limit: int) -> int:
     for collection, writes in ((TOTALS, totals), (MINUTES, minutes)):
         if writes:
             await scope[collection].bulk_write(writes, session=scope.session)
-    return len(notes)
+    return len(deltas)
 
 
 async def _compact_new(scope: Scope, limit: int) -> int:
@@ -231,25 +231,25 @@ async def _compact_new(scope: Scope, limit: int) -> int:
     return len(jobs)
 
 
-async def _take_notes(scope: Scope, limit: int) -> list[Document]:
+async def _take_deltas(scope: Scope, limit: int) -> list[Document]:
     """Remove and return the first deltas, so that no other process adds them to the counters."""
     if limit <= 0:
         return []
     if scope.session is None:
-        return await _take_notes_alone(scope, limit)
-    notes = await scope[NOTES].find(_COUNTED, session=scope.session).sort("_id", 1).limit(limit).to_list()
-    await scope[NOTES].delete_many({"_id": {"$in": [note["_id"] for note in notes]}}, session=scope.session)
-    return notes
+        return await _take_deltas_alone(scope, limit)
+    deltas = await scope[DELTAS].find(_COUNTED, session=scope.session).sort("_id", 1).limit(limit).to_list()
+    await scope[DELTAS].delete_many({"_id": {"$in": [delta["_id"] for delta in deltas]}}, session=scope.session)
+    return deltas
 
 
-async def _take_notes_alone(scope: Scope, limit: int) -> list[Document]:
+async def _take_deltas_alone(scope: Scope, limit: int) -> list[Document]:
     """Like `_take_notes`, without a transaction: one by one, so that no delta is taken twice."""
     taken: list[Document] = []
     while len(taken) < limit:
-        note = await scope[NOTES].find_one_and_delete(_COUNTED, sort=[("_id", 1)])
-        if note is None:
+        delta = await scope[DELTAS].find_one_and_delete(_COUNTED, sort=[("_id", 1)])
+        if delta is None:
             break
-        taken.append(note)
+        taken.append(delta)
     return taken
 
 

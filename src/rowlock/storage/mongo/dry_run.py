@@ -10,7 +10,7 @@ from rowlock.storage.chunk import all_new, in_key_order
 from rowlock.storage.mongo.cells import told
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.merge import Judged, Merge, Row, numbered
-from rowlock.storage.mongo.table_schema import must_have, shape_of
+from rowlock.storage.mongo.table_schema import find_table, must_have
 from rowlock.storage.mongo.wipe import condition
 from rowlock.storage.plain import plain
 from rowlock.storage.row_errors import RowErrors
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 async def dry_run(scope: Scope, load: Load, frame: pl.DataFrame, values: Mapping[str, Any] | None) -> Loaded:
     """Return what a load would do; if `values` is given, after a wipe of the documents that have them."""
-    if await shape_of(scope, load.table) is None:
+    if await find_table(scope, load.table) is None:
         return all_new(load, frame)
     wiped: Document | None = None
     if values is not None:

@@ -34,10 +34,10 @@ from rowlock.storage.mongo.connection import (
     is_replicated,
     require_migrated,
 )
-from rowlock.storage.mongo.counter_deltas import NEW, NOTES, Tally
+from rowlock.storage.mongo.counter_deltas import DELTAS, NEW, CounterDeltas
 from rowlock.storage.mongo.dates import after, floor
 from rowlock.storage.mongo.documents import BY_ID, DELAYED, JOBS, READY, job_document, json_text
-from rowlock.storage.mongo.errors import DUPLICATE, own_words
+from rowlock.storage.mongo.errors import DUPLICATE, translated_errors
 from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.newest import NEWEST, newest_of, taken_over
 from rowlock.storage.mongo.transaction_retries import Tries
@@ -70,7 +70,7 @@ class Producing(Worked):
         if connection is None:
             return await self._enqueue_alone(jobs)
         if isinstance(connection, AsyncClientSession):
-            with own_words(self.url):
+            with translated_errors(self.url):
                 return await _run(self._through(connection, jobs))
         return self.enqueue_blocking(jobs, connection)
 
@@ -82,7 +82,7 @@ class Producing(Worked):
             )
         if not jobs:
             return []
-        with own_words(self.url):
+        with translated_errors(self.url):
             return _run_blocking(self._through(connection, jobs))
 
     async def newest(self, ids: Sequence[JobId]) -> dict[JobId, Newest]:
@@ -207,13 +207,13 @@ def _steps(db: Any, session: Any, jobs: Sequence[NewJob], clock: Clock) -> Steps
     if len(created) == 1:
         yield db[JOBS].insert_one(created[0] | NEW, session=session)
     elif created:
-        tally = Tally()
+        deltas = CounterDeltas()
         for document in created:
-            change = tally[document["queue"], document["type"]]
+            change = deltas[document["queue"], document["type"]]
             change.alive += 1
             change.rings = True
         yield db[JOBS].insert_many(created, session=session)
-        yield db[NOTES].insert_many(tally.notes(now), session=session)
+        yield db[DELTAS].insert_many(deltas.documents(now), session=session)
     for place, receipt in existing.items():
         unique = jobs[place].unique
         if unique is not None and unique.newest_wins and receipt.job_id in active:

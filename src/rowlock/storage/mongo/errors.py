@@ -63,7 +63,7 @@ def without_password(url: str) -> str:
     return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
 
 
-def in_own_words(error: PyMongoError | BSONError, url: str) -> StoreError:
+def translated(error: PyMongoError | BSONError, url: str) -> StoreError:
     """Return Rowlock's error for an error of the driver."""
     told = said(error)
     codes = _codes(error)
@@ -121,7 +121,7 @@ def _write_errors(error: Exception) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def own_words(url: str) -> Iterator[None]:
+def translated_errors(url: str) -> Iterator[None]:
     """Translate every error of the driver that leaves the block."""
     try:
         yield
@@ -130,7 +130,7 @@ def own_words(url: str) -> Iterator[None]:
     except TimeoutError as error:
         raise StoreUnavailable(f"MongoDB at {url} is not available: it did not answer in time") from error
     except (PyMongoError, BSONError) as error:
-        raise in_own_words(error, url) from error
+        raise translated(error, url) from error
     except (OverflowError, UnicodeError) as error:  # the driver cannot encode it
         raise ValueRefused(f"MongoDB at {url} cannot hold a value: {error}") from error
 

@@ -35,7 +35,7 @@ INDEXES: tuple[Index, ...] = (
     Index(FAILURES, "of_name", (("jobName", 1), *_IN_TIME)),
     Index(FAILURES, "of_queue", (("queueName", 1), *_IN_TIME)),
     Index(FAILURES, "of_company", (("companyId", 1), *_IN_TIME), where={"companyId": {"$exists": True}}),
-    Index(FAILURES, "unsaid", (("firstFailedAt", 1), ("_id", 1)), where={"unsaid": True}),
+    Index(FAILURES, "unnotified", (("firstFailedAt", 1), ("_id", 1)), where={"unnotified": True}),
     Index(FAILURES, "said", (("noticeId", 1),), where={"noticeId": {"$exists": True}}),
 )
 
@@ -106,7 +106,7 @@ def failure_document(
     if failure.stack is not None:
         document["stackTrace"] = storable(failure.stack)
     if final:
-        document["unsaid"] = True  # until a notification names it
+        document["unnotified"] = True  # until a notification names it
     return document
 
 
@@ -126,9 +126,9 @@ def _document(failure: FailureRecord) -> Document:
         "startedAt": failure.started_at and floor(failure.started_at),
         "owner": failure.owner,
         "occurrences": 1,
-        "unsaid": failure.is_final_attempt or None,
+        "unnotified": failure.is_final_attempt or None,
     }
-    unset = {"companyId", "stackTrace", "unsaid"}
+    unset = {"companyId", "stackTrace", "unnotified"}
     return {name: value for name, value in document.items() if value is not None or name not in unset}
 
 

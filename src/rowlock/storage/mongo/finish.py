@@ -19,7 +19,7 @@ from pymongo import ReplaceOne, WriteConcern
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.counter_deltas import NOTES
+from rowlock.storage.mongo.counter_deltas import DELTAS
 from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.documents import BY_ID, JOBS, storable
 from rowlock.storage.mongo.endings import RUNNING_ONLY, Changes, over
@@ -51,7 +51,7 @@ async def finish(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement
         kinds[end.queue, end.type].append(end)
     notes = {kind: ObjectId() for kind in kinds}
     begun = time.monotonic()
-    written = scope[NOTES].with_options(write_concern=_AT_ONCE)
+    written = scope[DELTAS].with_options(write_concern=_AT_ONCE)
     await written.insert_many([_pending(notes[kind], kind, ends, now) for kind, ends in kinds.items()])
     changes = Changes(owner, _FREES_NO_KEY)
     for kind, ends in kinds.items():
@@ -75,7 +75,7 @@ async def finish(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement
 async def under_way(scope: Scope) -> Counter[Kind]:
     """Return the number of finished jobs whose delta is still pending, by queue and type."""
     done: Counter[Kind] = Counter()
-    async for note in scope[NOTES].find({"pending": {"$exists": True}}, session=scope.session):
+    async for note in scope[DELTAS].find({"pending": {"$exists": True}}, session=scope.session):
         done[note["queue"], note["type"]] += len(await _noted(scope, note["_id"], note["pending"]))
     return done
 
@@ -83,11 +83,11 @@ async def under_way(scope: Scope) -> Counter[Kind]:
 async def resolve(scope: Scope, now: datetime) -> None:
     """Count the jobs of pending deltas whose writer is gone."""
     stale = {"pending": {"$exists": True}, "at": {"$lt": after(now, -STALE_SECONDS)}}
-    for note in await scope[NOTES].find(stale).limit(RESOLVED_AT_MOST).to_list():
+    for note in await scope[DELTAS].find(stale).limit(RESOLVED_AT_MOST).to_list():
         done = await _noted(scope, note["_id"], note["pending"])
         seconds = sum((job["finishedAt"] - job["startedAt"]).total_seconds() for job in done)
         counted = _note(note["_id"], (note["queue"], note["type"]), note["at"], len(done), seconds)
-        await scope[NOTES].replace_one({"_id": note["_id"], "pending": {"$exists": True}}, counted)
+        await scope[DELTAS].replace_one({"_id": note["_id"], "pending": {"$exists": True}}, counted)
 
 
 async def _noted(scope: Scope, note: ObjectId, ids: list[JobId]) -> list[Document]:

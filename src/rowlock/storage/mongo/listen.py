@@ -8,9 +8,9 @@ from typing import Any
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.contract import Wake
 from rowlock.storage.mongo.connection import Database, Link, database
-from rowlock.storage.mongo.counter_deltas import NOTES
+from rowlock.storage.mongo.counter_deltas import DELTAS
 from rowlock.storage.mongo.documents import JOBS
-from rowlock.storage.mongo.errors import own_words
+from rowlock.storage.mongo.errors import translated_errors
 
 ANY_QUEUE = "*"
 AWAIT_MS = 30_000
@@ -23,8 +23,8 @@ _HINTS: list[dict[str, Any]] = [
             "operationType": "insert",
             "$or": [
                 {"ns.coll": JOBS, "fullDocument.isNew": True},
-                {"ns.coll": NOTES, "fullDocument.rings": True},
-                {"ns.coll": NOTES, "fullDocument.cancels": {"$exists": True}},
+                {"ns.coll": DELTAS, "fullDocument.rings": True},
+                {"ns.coll": DELTAS, "fullDocument.cancels": {"$exists": True}},
             ],
         }
     },
@@ -50,7 +50,7 @@ async def listen(link: Link, wake: Wake) -> None:
                 break
         await client.close()
         error = None if hearing.cancelled() or not hearing.done() else hearing.exception()
-    with own_words(link.url):
+    with translated_errors(link.url):
         raise error or StoreUnavailable(f"the change stream of {link.url} ended")
 
 

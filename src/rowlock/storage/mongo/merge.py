@@ -18,7 +18,7 @@ from bson.objectid import ObjectId
 from pymongo import InsertOne, UpdateOne
 
 from rowlock.errors import ImportFault
-from rowlock.storage.mongo import table_schema as shapes
+from rowlock.storage.mongo import table_schema as tables
 from rowlock.storage.mongo.cells import CellRefused, keeper, same
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.intents import Intents
@@ -62,31 +62,36 @@ class Merge:
     """One load into a collection."""
 
     def __init__(
-        self, scope: Scope, load: Load, shape: TableSchema, intents: Intents | None = None, ids: RowIds | None = None
+        self,
+        scope: Scope,
+        load: Load,
+        table_schema: TableSchema,
+        intents: Intents | None = None,
+        ids: RowIds | None = None,
     ) -> None:
         self._scope = scope
         self._intents = intents  # without transactions: what this chunk's attempts were about to write
         self._ids = ids if intents is None else intents.ids
-        self._wiped = None if load.replaces is None else old(shape, load.replaces)
+        self._wiped = None if load.replaces is None else old(table_schema, load.replaces)
         self.load = load
-        self.shape = shape
+        self.table_schema = table_schema
         self.names = [column.name for column in load.columns]
-        self.fields = [shapes.field(name) for name in self.names]
-        self.key = [shapes.field(name) for name in load.key] or ([] if intents is None else ["_id"])
-        kept = {shapes.field(name) for name in (*load.key, *load.untouched)}
+        self.fields = [tables.field(name) for name in self.names]
+        self.key = [tables.field(name) for name in load.key] or ([] if intents is None else ["_id"])
+        kept = {tables.field(name) for name in (*load.key, *load.untouched)}
         self._set = [name for name in self.fields if name not in kept]
-        unwatched = {shapes.field(name) for name in load.unwatched}
+        unwatched = {tables.field(name) for name in load.unwatched}
         self.watched = [name for name in self._set if name not in unwatched]
         self._keepers = [
-            keeper(column.kind, shape.types.get(name, frozenset()))
+            keeper(column.kind, table_schema.types.get(name, frozenset()))
             for column, name in zip(load.columns, self.fields, strict=True)
         ]
 
     @classmethod
     async def begun(cls, scope: Scope, load: Load, intents: Intents | None = None, ids: RowIds | None = None) -> Merge:
-        shape = await must_have(scope, load.table, [column.name for column in load.columns])
-        put = cls(scope, load, shape, intents, ids)
-        if load.key and frozenset(put.key) not in shape.keys:
+        table_schema = await must_have(scope, load.table, [column.name for column in load.columns])
+        put = cls(scope, load, table_schema, intents, ids)
+        if load.key and frozenset(put.key) not in table_schema.keys:
             raise ImportFault(
                 f"table {load.table} has no unique index on {', '.join(load.key)}: create one, or a primary key"
             )
@@ -107,7 +112,7 @@ class Merge:
         if wiped is not None and there:
             gone = [document["_id"] for document in there.values()]
             asked = {"$and": [{"_id": {"$in": gone}}, wiped]}
-            found = self._scope[shapes.collection(self.load.table)].find(asked, {"_id": 1}, session=self._scope.session)
+            found = self._scope[tables.collection(self.load.table)].find(asked, {"_id": 1}, session=self._scope.session)
             doomed = {one["_id"] async for one in found}
             there = {key: document for key, document in there.items() if document["_id"] not in doomed}
         for row in rows:
@@ -132,7 +137,7 @@ class Merge:
         return judged
 
     async def write(self, judged: Judged) -> None:
-        collection = self._scope[shapes.collection(self.load.table)]
+        collection = self._scope[tables.collection(self.load.table)]
         await self.make_room(judged)
         writes: list[InsertOne[Document] | UpdateOne] = []
         writes += [UpdateOne({"_id": write.after["_id"]}, write.changes) for write in judged.updates]
@@ -143,7 +148,7 @@ class Merge:
     async def make_room(self, judged: Judged) -> None:
         """Remove the documents that the load replaces and that would conflict with rows to insert."""
         if self._wiped is not None:
-            await make_room(self._scope, self.shape, judged.inserts, self._wiped)
+            await make_room(self._scope, self.table_schema, judged.inserts, self._wiped)
 
     def inserted(self, row: Row, before: Document) -> bool:
         """Whether this or an earlier attempt inserted the document with this row's key for this row."""
@@ -173,7 +178,7 @@ class Merge:
         if not self.key:
             return {}
         found: dict[Any, Document] = {}
-        async for document in look_up(self._scope, self.shape, self.key, [row.values for row in rows]):
+        async for document in look_up(self._scope, self.table_schema, self.key, [row.values for row in rows]):
             found[tuple(same(document.get(name)) for name in self.key)] = document
         return found
 
@@ -181,7 +186,9 @@ class Merge:
         if lacking := self._lacking(row, self.fields):
             row_errors.add(not_null(row.number, lacking))
             return
-        values = {name: value for name, value in row.values.items() if value is not None or self.shape.takes_null(name)}
+        values = {
+            name: value for name, value in row.values.items() if value is not None or self.table_schema.takes_null(name)
+        }
         judged.inserts.append(Write(row.number, {"_id": ObjectId(), **values}))
 
     def _update(self, row: Row, before: Document, judged: Judged, row_errors: RowErrors) -> None:
@@ -192,7 +199,7 @@ class Merge:
         gone: Document = {}
         for name in self._set:
             value = row.values[name]
-            if value is None and not self.shape.takes_null(name):
+            if value is None and not self.table_schema.takes_null(name):
                 gone[name] = ""
             else:
                 sets[name] = value
@@ -204,14 +211,19 @@ class Merge:
     def _lacking(self, row: Row, names: Iterable[str]) -> str | None:
         """Return the first column that must have a value and has none, or None."""
         return next(
-            (shapes.column(name) for name in names if row.values[name] is None and not self.shape.nullable(name)), None
+            (
+                tables.column(name)
+                for name in names
+                if row.values[name] is None and not self.table_schema.nullable(name)
+            ),
+            None,
         )
 
     async def _broken(self, judged: Judged, wiped: Document | None) -> list[Refused]:
-        return await broken(self._scope, self.shape, [*judged.updates, *judged.inserts])
+        return await broken(self._scope, self.table_schema, [*judged.updates, *judged.inserts])
 
     async def _contradicting(self, judged: Judged, wiped: Document | None) -> list[Refused]:
-        return await contradicting(self._scope, self.shape, [*judged.updates, *judged.inserts], self.key, wiped)
+        return await contradicting(self._scope, self.table_schema, [*judged.updates, *judged.inserts], self.key, wiped)
 
 
 def numbered(frame: pl.DataFrame) -> Iterable[tuple[int, Sequence[Any]]]:

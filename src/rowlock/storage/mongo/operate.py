@@ -10,7 +10,7 @@ from rowlock.ids import is_uuid
 from rowlock.storage.mongo import newest, progress
 from rowlock.storage.mongo.claim import QUEUES
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.counter_deltas import NOTES, Change, Tally, ring
+from rowlock.storage.mongo.counter_deltas import DELTAS, Change, CounterDeltas, ring
 from rowlock.storage.mongo.documents import BY_ID, FINISHED, JOBS, READY
 from rowlock.storage.mongo.enqueue import KEYS
 from rowlock.storage.mongo.failures import resolve_failures
@@ -73,9 +73,9 @@ async def _cancel(scope: Scope, job_id: JobId) -> CancelResult:
         return await _ask_to_stop(scope, job_id, now)
     if job.get("releasesKey"):
         await scope[KEYS].delete_one({"_id": job["uniqueKey"], "jobId": job_id}, session=scope.session)
-    tally = Tally()
-    tally[job["queue"], job["type"]] = Change(alive=-1, cancelled=1)
-    await tally.write(scope, now)
+    deltas = CounterDeltas()
+    deltas[job["queue"], job["type"]] = Change(alive=-1, cancelled=1)
+    await deltas.write(scope, now)
     return CancelResult.CANCELLED
 
 
@@ -89,8 +89,8 @@ async def _ask_to_stop(scope: Scope, job_id: JobId, now: datetime) -> CancelResu
         session=scope.session,
     )
     if asked is not None:
-        note = {"at": now, "queue": asked["queue"], "type": asked["type"], "cancels": job_id}
-        await scope[NOTES].insert_one(note, session=scope.session)
+        delta = {"at": now, "queue": asked["queue"], "type": asked["type"], "cancels": job_id}
+        await scope[DELTAS].insert_one(delta, session=scope.session)
         return CancelResult.REQUESTED
     found = await scope[JOBS].find_one({"_id": job_id}, {"status": 1}, session=scope.session)
     if found is None:
@@ -120,11 +120,11 @@ async def _retry(scope: Scope, where: JobFilter, limit: int) -> Retried:
         over = {"_id": {"$in": ids}, "state": FINISHED}
         await scope[JOBS].update_many(over, change, hint=BY_ID, session=scope.session)
         await resolve_failures(scope, ids, now)
-    tally = gone(jobs)
+    deltas = gone(jobs)
     for job in jobs:
-        tally[job["queue"], job["type"]].alive += 1
-        tally[job["queue"], job["type"]].rings = True
-    await tally.write(scope, now)
+        deltas[job["queue"], job["type"]].alive += 1
+        deltas[job["queue"], job["type"]].rings = True
+    await deltas.write(scope, now)
     return Retried([job["_id"] for job in jobs], [job["_id"] for job in dead if job["_id"] in conflicts])
 
 
@@ -169,19 +169,19 @@ async def remove(scope: Scope, jobs: list[Document], now: datetime) -> None:
         await scope[JOBS].delete_many(over, hint=BY_ID, session=scope.session)
         await progress.forget(scope, ids)
         await newest.forget(scope, ids)
-        tally = gone(jobs)
+        deltas = gone(jobs)
         for job in jobs:
-            tally[job["queue"], job["type"]].alive += "isNew" in job  # the job was its own delta until now
-        await tally.write(scope, now)
+            deltas[job["queue"], job["type"]].alive += "isNew" in job  # the job was its own delta until now
+        await deltas.write(scope, now)
 
 
-def gone(jobs: list[Document]) -> Tally:
+def gone(jobs: list[Document]) -> CounterDeltas:
     """Return the deltas that subtract these jobs from their statuses."""
-    tally = Tally()
+    deltas = CounterDeltas()
     for job in jobs:
-        change = tally[job["queue"], job["type"]]
+        change = deltas[job["queue"], job["type"]]
         setattr(change, job["status"], getattr(change, job["status"]) - 1)
-    return tally
+    return deltas
 
 
 async def _dead(scope: Scope, where: JobFilter, limit: int) -> list[Document]:

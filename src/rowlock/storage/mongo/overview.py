@@ -10,7 +10,7 @@ from pymongo.errors import DuplicateKeyError
 
 from rowlock.ids import is_uuid
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.counter_deltas import NOTES, Tally
+from rowlock.storage.mongo.counter_deltas import DELTAS, CounterDeltas
 from rowlock.storage.mongo.counters import EVENTS_ONLY, LAGS, MINUTES, minute_of, rows
 from rowlock.storage.mongo.documents import DELAYED, JOBS, READY
 from rowlock.storage.mongo.listing import NEWEST_FIRST, REASON, matching, running
@@ -81,9 +81,9 @@ async def _run_now(scope: Scope, job_id: JobId) -> bool:
     )
     if job is None:
         return False
-    tally = Tally()
-    tally[job["queue"], job["type"]].rings = True
-    await tally.write(scope, now)
+    deltas = CounterDeltas()
+    deltas[job["queue"], job["type"]].rings = True
+    await deltas.write(scope, now)
     return True
 
 
@@ -126,7 +126,7 @@ async def _history(scope: Scope, minutes: int) -> History:
             **{name: {"$sum": f"${name}"} for name in _TOLD},
         }
     }
-    for collection, only in ((MINUTES, ()), (NOTES, EVENTS_ONLY)):
+    for collection, only in ((MINUTES, ()), (DELTAS, EVENTS_ONLY)):
         for one in await rows(scope, collection, [{"$match": {"at": {"$gte": since}}}, *only, group]):
             sums[one["_id"]["at"], one["_id"]["queue"]].update({name: one[name] for name in _TOLD})
     happened = [

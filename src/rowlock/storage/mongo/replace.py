@@ -34,32 +34,32 @@ class RowIds:
         return _object_id(self._first | row % 2**32)
 
 
-def old(shape: TableSchema, replaces: Replaces) -> Document:
+def old(table_schema: TableSchema, replaces: Replaces) -> Document:
     """Return the query for the documents that this import replaces."""
     first = _first(replaces.import_id)
     own = {"$gte": _object_id(first), "$lte": _object_id(first | 2**_NUMBER_BITS - 1)}
-    return {"$and": [condition(shape, replaces.scope), {"_id": {"$not": own}}]}
+    return {"$and": [condition(table_schema, replaces.scope), {"_id": {"$not": own}}]}
 
 
-async def make_room(scope: Scope, shape: TableSchema, inserts: Sequence[Write], wiped: Document) -> None:
+async def make_room(scope: Scope, table_schema: TableSchema, inserts: Sequence[Write], wiped: Document) -> None:
     """Remove the old documents that have the same values in a unique index as these rows."""
     gone: set[ObjectId] = set()
-    for index in shape.indexes:
+    for index in table_schema.indexes:
         if any("." in name for name in index.fields):
             continue
         rows = await members(scope, index, [write.after for write in inserts])
         others = [wiped, *([dict(index.where)] if index.where else [])]
         more: Document = {"collation": dict(index.collation)} if index.collation else {}
-        async for found in look_up(scope, shape, index.fields, rows, others, more):
+        async for found in look_up(scope, table_schema, index.fields, rows, others, more):
             gone.add(found["_id"])
-    await _remove(scope, shape.name, list(gone))
+    await _remove(scope, table_schema.name, list(gone))
 
 
 async def remove_left(scope: Scope, load: Load, rows_max: int) -> int:
     """Remove up to `rows_max` old documents that no row has replaced; return their number."""
     assert load.replaces is not None
-    shape = await must_have(scope, load.table, list(load.replaces.scope))
-    asked = old(shape, load.replaces)
+    table_schema = await must_have(scope, load.table, list(load.replaces.scope))
+    asked = old(table_schema, load.replaces)
     found = scope[collection(load.table)].find(asked, {"_id": 1}, session=scope.session).limit(rows_max)
     left = [one["_id"] async for one in found]
     await _remove(scope, load.table, left)

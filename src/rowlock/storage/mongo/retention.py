@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from rowlock.storage.mongo import limits
 from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.counter_deltas import NOTES
+from rowlock.storage.mongo.counter_deltas import DELTAS
 from rowlock.storage.mongo.dates import MILLISECOND, after
 from rowlock.storage.mongo.documents import FINISHED, JOBS, RUNNING
 from rowlock.storage.mongo.enqueue import KEYS
@@ -83,7 +83,7 @@ async def _let_go(scope: Scope, status: Status, policy: KeepPolicy, now: datetim
         return []
     moment, seq = max(bounds)
     # The jobs of a pending delta must stay: they are counted by their existence.
-    pending = await scope[NOTES].distinct("_id", {"pending": {"$exists": True}}, session=scope.session)
+    pending = await scope[DELTAS].distinct("_id", {"pending": {"$exists": True}}, session=scope.session)
     asked = {**ended, "updatedAt": {"$lte": moment}, "$nor": [{"updatedAt": moment, "seq": {"$gt": seq}}]}
     if pending:
         asked["note"] = {"$nin": pending}

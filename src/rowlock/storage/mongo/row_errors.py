@@ -37,44 +37,46 @@ def not_null(row: int, name: str) -> Refused:
     return Refused(row, "not_null", f"{name} must have a value", name)
 
 
-async def broken(scope: Scope, shape: TableSchema, writes: Sequence[Write]) -> list[Refused]:
+async def broken(scope: Scope, table_schema: TableSchema, writes: Sequence[Write]) -> list[Refused]:
     """Return the errors of rows that break the validator of the collection."""
-    if shape.validator is None:
+    if table_schema.validator is None:
         return []
     rows = {write.after["_id"]: write for write in writes}
     found: list[Refused] = []
     for batch in _batches([write.after for write in writes]):
-        wrong = await _matching(scope, batch, {"$nor": [dict(shape.validator)]})
+        wrong = await _matching(scope, batch, {"$nor": [dict(table_schema.validator)]})
         bad = [document for document in batch if document["_id"] in wrong]
         if not bad:
             continue
-        reasons = await _reasons(scope, shape, bad)
+        reasons = await _reasons(scope, table_schema, bad)
         for document in bad:
             write = rows[document["_id"]]
-            names = [name for name in shape.rules if document["_id"] in reasons.get(name, ())]
-            found.append(_broken(shape, write, names))
+            names = [name for name in table_schema.rules if document["_id"] in reasons.get(name, ())]
+            found.append(_broken(table_schema, write, names))
     return found
 
 
-def _broken(shape: TableSchema, write: Write, names: Sequence[str]) -> Refused:
+def _broken(table_schema: TableSchema, write: Write, names: Sequence[str]) -> Refused:
     for name in names:
         if write.after.get(name) is None:
             return not_null(write.row, column(name))
-    said = [str(shape.rules[name].get("description") or f"for {column(name)}") for name in names]
-    rules = ", ".join(said) or str((shape.validator or {}).get("$jsonSchema", {}).get("description", "the validator"))
+    said = [str(table_schema.rules[name].get("description") or f"for {column(name)}") for name in names]
+    rules = ", ".join(said) or str(
+        (table_schema.validator or {}).get("$jsonSchema", {}).get("description", "the validator")
+    )
     return Refused(write.row, "check", f"the row breaks a rule of the table ({rules})")
 
 
-async def _reasons(scope: Scope, shape: TableSchema, bad: Sequence[Document]) -> dict[str, set[Any]]:
+async def _reasons(scope: Scope, table_schema: TableSchema, bad: Sequence[Document]) -> dict[str, set[Any]]:
     """Return by field the ids of the documents that break its rule."""
-    names = list(shape.rules)
+    names = list(table_schema.rules)
     found: dict[str, set[Any]] = {}
     for start in range(0, len(names), 50):
         part = names[start : start + 50]
         sides = {}
         for place, name in enumerate(part):
-            rule: Document = {"properties": {name: shape.rules[name]}}
-            if name in shape.required:
+            rule: Document = {"properties": {name: table_schema.rules[name]}}
+            if name in table_schema.required:
                 rule["required"] = [name]
             sides[f"f{place}"] = [{"$match": {"$nor": [{"$jsonSchema": rule}]}}, {"$project": {"_id": 1}}]
         cursor = await scope.db.aggregate([_given(bad), {"$facet": sides}])
@@ -85,18 +87,18 @@ async def _reasons(scope: Scope, shape: TableSchema, bad: Sequence[Document]) ->
 
 
 async def contradicting(
-    scope: Scope, shape: TableSchema, writes: Sequence[Write], key: Iterable[str], wiped: Document | None
+    scope: Scope, table_schema: TableSchema, writes: Sequence[Write], key: Iterable[str], wiped: Document | None
 ) -> list[Refused]:
     """Return the errors of rows with a taken value in a unique index; the index of the key was checked already."""
     own = frozenset(key)
     indexes = [
         index
-        for index in shape.indexes
+        for index in table_schema.indexes
         if not (index.is_key and frozenset(index.fields) == own) and not any("." in name for name in index.fields)
     ]
     if not indexes or not writes:
         return []
-    taken = [await _Taken.of(scope, shape, index, writes, wiped) for index in indexes]
+    taken = [await _Taken.of(scope, table_schema, index, writes, wiped) for index in indexes]
     refused = []
     for write in writes:
         full = next((one for one in taken if not one.free(write)), None)
@@ -132,7 +134,12 @@ class _Taken:
 
     @classmethod
     async def of(
-        cls, scope: Scope, shape: TableSchema, index: UniqueIndex, writes: Sequence[Write], wiped: Document | None
+        cls,
+        scope: Scope,
+        table_schema: TableSchema,
+        index: UniqueIndex,
+        writes: Sequence[Write],
+        wiped: Document | None,
     ) -> _Taken:
         inside: set[Any] | None = None
         if index.where is not None:
@@ -144,7 +151,7 @@ class _Taken:
         others += [{"$nor": [wiped]}] if wiped is not None else []
         wanted = [write.after for write in writes if taken._is_in(write.after)]
         more: Document = {"collation": dict(index.collation)} if index.collation else {}
-        async for found in look_up(scope, shape, index.fields, wanted, others, more):
+        async for found in look_up(scope, table_schema, index.fields, wanted, others, more):
             taken._holders[taken._values(found)] = found["_id"]
         return taken
 
@@ -175,7 +182,7 @@ class _Taken:
 
 async def look_up(
     scope: Scope,
-    shape: TableSchema,
+    table_schema: TableSchema,
     fields: Sequence[str],
     documents: Sequence[Document],
     others: Sequence[Document] = (),
@@ -187,7 +194,7 @@ async def look_up(
         one_field: Document = {fields[0]: {"$in": [each[fields[0]] for each in batch]}}
         where = one_field if len(fields) == 1 else {"$or": batch}
         asked = {"$and": [where, *others]} if others else where
-        async for found in scope[collection(shape.name)].find(asked, session=scope.session, **(more or {})):
+        async for found in scope[collection(table_schema.name)].find(asked, session=scope.session, **(more or {})):
             yield found
 
 

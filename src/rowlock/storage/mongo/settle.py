@@ -15,7 +15,7 @@ from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.ids import uuid7
 from rowlock.storage.mongo import attempts
 from rowlock.storage.mongo.connection import BUSY_SECONDS, Document, Scope
-from rowlock.storage.mongo.counter_deltas import Tally
+from rowlock.storage.mongo.counter_deltas import CounterDeltas
 from rowlock.storage.mongo.dates import after, now_of
 from rowlock.storage.mongo.documents import (
     DELAYED,
@@ -101,37 +101,37 @@ class Settling(Worked):
 
 async def settle(scope: Scope, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
     """Settle these attempts; return the jobs whose lease was lost, which stay as they are."""
-    tally = Tally()
-    lost, now = await _settle(scope, owner, settlements, tally)
+    deltas = CounterDeltas()
+    lost, now = await _settle(scope, owner, settlements, deltas)
     if now is not None:
-        await tally.write(scope, now)
+        await deltas.write(scope, now)
     return lost
 
 
 async def _settle(
-    scope: Scope, owner: WorkerId, settlements: Sequence[Settlement], tally: Tally
+    scope: Scope, owner: WorkerId, settlements: Sequence[Settlement], deltas: CounterDeltas
 ) -> tuple[list[JobId], datetime | None]:
     ended, lost, now = await look(scope, owner, settlements)
     # In a transaction, a concurrent change of one of these jobs is a conflict, and all of it is retried.
     together = [ended] if scope.session is not None else [[one] for one in ended]
     for some in together:
         if some and now is not None:
-            changes = Tally()
+            changes = CounterDeltas()
             if await _place(scope, now, owner, some, changes):
-                tally.add(changes)
+                deltas.add(changes)
             else:
                 lost += [end.job_id for _, end in some]
     return lost, now
 
 
 async def _place(
-    scope: Scope, now: datetime, owner: WorkerId, ended: Sequence[tuple[Document, Settlement]], tally: Tally
+    scope: Scope, now: datetime, owner: WorkerId, ended: Sequence[tuple[Document, Settlement]], deltas: CounterDeltas
 ) -> bool:
     """Apply each outcome to its job; returns False, and does nothing else, if a lease is lost."""
     changes, failures, keys, unstarted = Changes(owner), [], [], []
     for job, end in ended:
         outcome = Outcome(end.outcome)
-        change = tally[end.queue, end.type]
+        change = deltas[end.queue, end.type]
         change.failures += outcome in _FAILURES
         attempts = job["attempts"] - (outcome in _GIVEN_BACK)
         deaths = job["deaths"] + (outcome in _DEATHS)
@@ -190,12 +190,12 @@ async def _rescue(
 ) -> tuple[list[Rescued], list[Attempt]]:
     """Settle the attempts with expired leases in place of their owners; also returns these attempts."""
     rescued = []
-    tally = Tally()
+    deltas = CounterDeltas()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
     expired = await _expired(scope, limit, _LOST)
     for job in expired:
         queue, type, owner, attempts = job["queue"], job["type"], job["owner"], job["attempts"]
-        tally[queue, type].rescues += 1
+        deltas[queue, type].rescues += 1
         cancelled = bool(job.get("cancelRequested"))
         if cancelled:
             outcome = Outcome.CANCELLED
@@ -224,10 +224,10 @@ async def _rescue(
     # Conflict with concurrent heartbeats of these owners, so that one comes before the other.
     await scope[WORKERS].update_many({"_id": {"$in": list(by_owner)}}, {"$inc": {"rescues": 1}}, session=scope.session)
     for owner, settlements in by_owner.items():
-        await _settle(scope, owner, settlements, tally)
-    for change in tally.values():
+        await _settle(scope, owner, settlements, deltas)
+    for change in deltas.values():
         change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and the handler's run time is not known
-    await tally.write(scope, expired[0]["now"])
+    await deltas.write(scope, expired[0]["now"])
     return rescued, [Attempt(job["_id"], job["lease"]) for job in expired]
 
 

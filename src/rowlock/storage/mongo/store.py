@@ -31,7 +31,7 @@ from rowlock.storage.mongo.counter_deltas import ring
 from rowlock.storage.mongo.counters import Counts
 from rowlock.storage.mongo.diagnostics import diagnose
 from rowlock.storage.mongo.enqueue import Producing
-from rowlock.storage.mongo.errors import own_words
+from rowlock.storage.mongo.errors import translated_errors
 from rowlock.storage.mongo.failures import Failures
 from rowlock.storage.mongo.import_locks import Room
 from rowlock.storage.mongo.importing import Importing
@@ -158,7 +158,7 @@ class MongoStore(
                     yield transaction
                 finally:
                     transaction.end()
-                with own_words(self.url):
+                with translated_errors(self.url):
                     async with asyncio.timeout(STATEMENT_SECONDS):
                         await commit(session)
         finally:

@@ -138,7 +138,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-async def shape_of(scope: Scope, name: str) -> TableSchema | None:
+async def find_table(scope: Scope, name: str) -> TableSchema | None:
     """Return the schema of a collection, or None if it is missing; MongoDB cannot ask for it in a transaction."""
     found = [one async for one in await scope.db.list_collections(filter={"name": collection(name)})]
     if not found:
@@ -169,34 +169,34 @@ async def shape_of(scope: Scope, name: str) -> TableSchema | None:
 
 async def must_have(scope: Scope, name: str, columns: Sequence[str] = ()) -> TableSchema:
     """Return the schema of a table; raises StatementRefused if the table or one of these columns is missing."""
-    shape = await shape_of(scope, name)
-    if shape is None:
+    table_schema = await find_table(scope, name)
+    if table_schema is None:
         raise StatementRefused(f"there is no table {name}")
-    if missing := [each for each in columns if not shape.open and field(each) not in shape.types]:
+    if missing := [each for each in columns if not table_schema.open and field(each) not in table_schema.types]:
         raise StatementRefused(f"table {name} has no column {', '.join(missing)}")
-    return shape
+    return table_schema
 
 
 async def found(scope: Scope, name: str, *, own: bool) -> FoundTable | None:
     """Return a table as importers know it, or None if it is missing; `own`: this transaction has written to it."""
-    shape = await shape_of(scope, name)
-    if shape is None:
+    table_schema = await find_table(scope, name)
+    if table_schema is None:
         return None
     first = await scope[collection(name)].find_one({}, {"_id": 1}, session=scope.session if own else None)
     columns = [
         FoundColumn(
             column(each),
             "/".join(sorted(types)) or "any",
-            shape.kinds[each],
-            shape.nullable(each),
+            table_schema.kinds[each],
+            table_schema.nullable(each),
             has_default=each == "_id",
-            folds=shape.folds,
+            folds=table_schema.folds,
         )
-        for each, types in shape.types.items()
+        for each, types in table_schema.types.items()
     ]
-    if shape.open:
-        columns = await _seen(scope, name, shape)
-    keys = [frozenset(map(column, key)) for key in shape.keys]
+    if table_schema.open:
+        columns = await _seen(scope, name, table_schema)
+    keys = [frozenset(map(column, key)) for key in table_schema.keys]
     return FoundTable(name, columns, keys, empty=first is None)
 
 
@@ -257,9 +257,9 @@ def _folds(collation: Mapping[str, Any] | None) -> bool:
     return bool(collation.get("strength", _FOLDS_BELOW) < _FOLDS_BELOW)
 
 
-async def _seen(scope: Scope, name: str, shape: TableSchema) -> list[FoundColumn]:
+async def _seen(scope: Scope, name: str, table_schema: TableSchema) -> list[FoundColumn]:
     """Return the columns of a collection without rules: the fields of its first 100 documents and of its keys."""
-    kinds: dict[str, Kind | None] = {each: Kind.TEXT for key in shape.keys for each in key}
+    kinds: dict[str, Kind | None] = {each: Kind.TEXT for key in table_schema.keys for each in key}
     async for document in scope[collection(name)].find({}, {"_id": 0}).limit(100):
         for each, value in document.items():
             if value is not None:

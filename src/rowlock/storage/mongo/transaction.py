@@ -20,7 +20,7 @@ from rowlock.storage.mongo.connection import (
     patiently,
 )
 from rowlock.storage.mongo.enqueue import add
-from rowlock.storage.mongo.errors import DUPLICATE, own_words
+from rowlock.storage.mongo.errors import DUPLICATE, translated_errors
 from rowlock.storage.mongo.import_locks import Room
 from rowlock.storage.mongo.import_transaction import ImportingTransaction
 from rowlock.storage.mongo.load import Loading
@@ -88,7 +88,7 @@ class MongoTransaction(ImportingTransaction, Loading, Recording):
     async def _run(self, work: Work[T]) -> T:
         if self._scope is None:
             raise StoreError("this transaction has ended: begin another with store.transaction()")
-        with own_words(self._url):
+        with translated_errors(self._url):
             async with asyncio.timeout(STATEMENT_SECONDS):
                 return await work(self._scope)
 

@@ -12,24 +12,24 @@ from rowlock.storage.mongo.table_schema import TableSchema, collection, field, m
 
 async def wiped(scope: Scope, table: str, values: Mapping[str, Any]) -> int:
     """Delete the documents that have these values; return their number."""
-    shape = await must_have(scope, table, list(values))
-    removed = await scope[collection(table)].delete_many(condition(shape, values), session=scope.session)
+    table_schema = await must_have(scope, table, list(values))
+    removed = await scope[collection(table)].delete_many(condition(table_schema, values), session=scope.session)
     return removed.deleted_count
 
 
 async def wipeable(scope: Scope, table: str, values: Mapping[str, Any]) -> int:
     """Return how many documents `wiped` would delete."""
-    shape = await must_have(scope, table, list(values))
-    return await scope[collection(table)].count_documents(condition(shape, values), session=scope.session)
+    table_schema = await must_have(scope, table, list(values))
+    return await scope[collection(table)].count_documents(condition(table_schema, values), session=scope.session)
 
 
-def condition(shape: TableSchema, values: Mapping[str, Any]) -> Document:
+def condition(table_schema: TableSchema, values: Mapping[str, Any]) -> Document:
     """Return the query for documents that have these values; without values, for all."""
-    return {field(name): _kept(shape, field(name), value) for name, value in values.items()}
+    return {field(name): _kept(table_schema, field(name), value) for name, value in values.items()}
 
 
-def _kept(shape: TableSchema, name: str, value: Any) -> Any:
+def _kept(table_schema: TableSchema, name: str, value: Any) -> Any:
     if value is None:
         return None  # null, or missing
-    cell, kind = given(value, shape.kinds.get(name))
-    return keeper(kind, shape.types.get(name, frozenset()))(cell)
+    cell, kind = given(value, table_schema.kinds.get(name))
+    return keeper(kind, table_schema.types.get(name, frozenset()))(cell)

@@ -58,7 +58,7 @@ def without_password(url: str) -> str:
 
 
 @contextmanager
-def own_words(url: str) -> Iterator[None]:
+def translated_errors(url: str) -> Iterator[None]:
     """Translates the driver's errors into errors of `rowlock.errors`."""
     try:
         yield
@@ -131,7 +131,7 @@ class Connections:
         async with self._opening:
             if self._pool is not None:
                 return self._pool
-            with own_words(self.url):
+            with translated_errors(self.url):
                 if not self.closed:
                     self.pooled = await self._behind_pooler()
                 if self.closed:  # perhaps during the check above
@@ -163,7 +163,7 @@ class Connections:
     async def direct(self, dsn: str | None = None) -> asyncpg.Connection[asyncpg.Record]:
         """Opens a connection outside the pool, which the caller must close."""
         cached = 0 if self.pooled or dsn is not None else 100
-        with own_words(self.url):
+        with translated_errors(self.url):
             return await _to_primary(dsn or self.dsn, timeout=CONNECT_SECONDS, statement_cache_size=cached)
 
     async def _behind_pooler(self) -> bool:
@@ -180,7 +180,7 @@ class Connections:
     async def connection(self, *, transaction: bool = False) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """Yields a connection for a few statements; behind a pooler in a transaction, to keep them on one server."""
         pool = self._pool or await self.opened()
-        with own_words(self.url):
+        with translated_errors(self.url):
             async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 try:
                     if transaction or self.pooled:
@@ -196,11 +196,11 @@ class Connections:
     async def transaction(self, *, looks: bool = False) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """Yields a connection in a transaction; errors that the block raises pass through unchanged."""
         pool = self._pool or await self.opened()
-        with own_words(self.url):
+        with translated_errors(self.url):
             connection = await pool.acquire(timeout=CONNECT_SECONDS)
         try:
             transaction = connection.transaction(isolation=READ_COMMITTED, readonly=looks)
-            with own_words(self.url):
+            with translated_errors(self.url):
                 await transaction.start()
             try:
                 yield connection
@@ -210,7 +210,7 @@ class Connections:
                 if not connection.is_closed():
                     await transaction.rollback()
                 raise
-            with own_words(self.url):
+            with translated_errors(self.url):
                 await transaction.commit()
         finally:
             await pool.release(connection)

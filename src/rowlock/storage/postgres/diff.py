@@ -33,15 +33,15 @@ class Diff:
     rest: pl.DataFrame
 
 
-async def diff(connection: Any, load: Load, shape: TableSchema, frame: pl.DataFrame) -> Diff:
+async def diff(connection: Any, load: Load, table_schema: TableSchema, frame: pl.DataFrame) -> Diff:
     """Compares a frame with the table; all rows are `rest` if most differ, or if a key is invalid for its column."""
     import polars as pl
 
     step = max(1, len(frame) // PROBED_ROWS)
     rows = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"))
-    look = _Look(connection, load, shape, rows)
+    look = _Look(connection, load, table_schema, rows)
     await look.keys.create()
-    async with looking_up(connection, shape), in_utc(connection):
+    async with looking_up(connection, table_schema), in_utc(connection):
         found = await look.up(rows.gather_every(step))
         if found is not None and not found.few(len(frame) // step):
             found = None
@@ -69,15 +69,15 @@ class _Found:
 
 
 class _Look:
-    def __init__(self, connection: Any, load: Load, shape: TableSchema, rows: pl.DataFrame) -> None:
-        self.keys = Stage(connection, load, shape, load.key)
+    def __init__(self, connection: Any, load: Load, table_schema: TableSchema, rows: pl.DataFrame) -> None:
+        self.keys = Stage(connection, load, table_schema, load.key)
         self._connection = connection
         self._rows = rows  # indexed by place
-        self._shape = shape
+        self._table_schema = table_schema
         own = {column.name: f"c{place}" for place, column in enumerate(load.columns)}
         names = watched(load)
         self._knows = load.mode is Mode.UPSERT and all(
-            _comparable(rows[own[name]].dtype, shape.bases[name]) for name in names
+            _comparable(rows[own[name]].dtype, table_schema.bases[name]) for name in names
         )
         self._names = names if self._knows else []
         self._own = [own[name] for name in self._names]
@@ -93,7 +93,7 @@ class _Look:
 
         shown = "".join(f", t.{quoted(name)}" for name in self._names)
         await self._connection.copy_from_query(
-            f"SELECT s.n{shown} FROM {self.keys.sql} s JOIN {self._shape.sql} t ON {self.keys.same_key}",  # noqa: S608 - quoted
+            f"SELECT s.n{shown} FROM {self.keys.sql} s JOIN {self._table_schema.sql} t ON {self.keys.same_key}",  # noqa: S608 - quoted
             output=take,
             format="text",
             timeout=LOAD_SECONDS,
@@ -111,7 +111,7 @@ class _Look:
         mine = self._rows if _all_in_order(places, len(self._rows)) else self._rows[places]
         same = pl.repeat(self._knows, len(old), dtype=pl.Boolean, eager=True)
         for name, own in zip(self._names, self._own, strict=True):
-            same = same & _same(mine[own], old[own], self._shape.bases[name])
+            same = same & _same(mine[own], old[own], self._table_schema.bases[name])
         return _Found(places, same)
 
 

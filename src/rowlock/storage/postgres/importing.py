@@ -44,8 +44,8 @@ from rowlock.storage.imports import (
     chunk_of,
 )
 from rowlock.storage.postgres.caller import enqueue_on
-from rowlock.storage.postgres.connection import SQL, Connections, own_words
-from rowlock.storage.postgres.listen import Bell
+from rowlock.storage.postgres.connection import SQL, Connections, translated_errors
+from rowlock.storage.postgres.listen import Notifier
 from rowlock.storage.postgres.rows import clean, columns, receipts
 from rowlock.storage.records import JobId, NewJob
 
@@ -61,7 +61,7 @@ class Importing:
     """The verbs for import records."""
 
     _connections: Connections
-    _bell: Bell
+    _notifier: Notifier
     clock: Clock
 
     @property
@@ -92,7 +92,7 @@ class Importing:
             (row,) = await own.fetch(SQL["import_records"], [found[0][0]])
         if created:
             # After the commit: NOTIFY inside the transaction serializes all commits.
-            self._bell.ring({job.queue})
+            self._notifier.ring({job.queue})
         return Added(import_record(row), bool(created))
 
     async def get_import(self, import_id: ImportId) -> ImportRecord | None:
@@ -130,7 +130,7 @@ class Importing:
     async def start_import(self, import_id: ImportId, message: str, *, job_id: JobId | None = None) -> Started:
         if not may_be(import_id, job_id):
             return Started.OVER
-        with own_words(self._connections.url):
+        with translated_errors(self._connections.url):
             try:
                 async with self._connections.transaction() as own:
                     if await own.fetch(SQL["start_import"], import_id, clean(message), self._now, job_id):
@@ -163,7 +163,7 @@ class Importing:
     async def resume_import(self, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
         if not is_uuid(import_id):
             return False
-        with own_words(self._connections.url):
+        with translated_errors(self._connections.url):
             try:
                 resumed = await self._resume(import_id, jobs)
             except asyncpg.UniqueViolationError as error:
@@ -173,7 +173,7 @@ class Importing:
             except _Overtaken:
                 return False
         if resumed:
-            self._bell.ring({job.queue for job in jobs.values()})
+            self._notifier.ring({job.queue for job in jobs.values()})
         return resumed
 
     async def _resume(self, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
@@ -255,7 +255,7 @@ class ImportingTransaction:
         if not may_be(import_id, job_id):
             return False
         now, jobs = self.clock.now(), [chunk.job for chunk in plan.chunks]
-        with own_words(self._url):
+        with translated_errors(self._url):
             if not await self.connection.fetch(SQL["plan_import"], import_id, len(jobs), plan.meta, now, job_id):
                 return False
             rows = [chunk.rows for chunk in plan.chunks]
@@ -271,7 +271,7 @@ class ImportingTransaction:
         if not is_uuid(import_id):
             return None
         said = _Said(result)  # before the lock, which blocks other chunks
-        with own_words(self._url):
+        with translated_errors(self._url):
             if not (held := await self.connection.fetch(SQL["hold_import"], import_id)):
                 return None
             apart = planned_index(index, held[0][0]) == held[0][0]
@@ -284,14 +284,14 @@ class ImportingTransaction:
 
     async def queue_finish(self, import_id: ImportId, job: NewJob) -> None:
         now = self.clock.now()
-        with own_words(self._url):
+        with translated_errors(self._url):
             if is_uuid(import_id) and await self.connection.fetch(SQL["queue_finish"], import_id, job.id, now):
                 await enqueue_on(self.connection, [job], now)
 
     async def begin_finish(self, import_id: ImportId, job_id: JobId) -> ImportRecord | None:
         if not may_be(import_id, job_id):
             return None
-        with own_words(self._url):
+        with translated_errors(self._url):
             if not await self.connection.fetch(SQL["hold_finish"], import_id, job_id):
                 return None
             # Separate statements: they see what the one above waited for.
@@ -313,7 +313,7 @@ class ImportingTransaction:
         asked = (import_id, final(status), clean(message), error, result, self.clock.now(), job_id)
         if not may_be(import_id, job_id):
             return False
-        with own_words(self._url):
+        with translated_errors(self._url):
             if job_id is not None:
                 # Without this lock the statement could see the chunks as they were before a concurrent resume.
                 await self.connection.fetch(SQL["hold_imports"], [import_id])

@@ -10,14 +10,14 @@ import asyncpg
 
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.contract import Wake
-from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, own_words
+from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, Connections, translated_errors
 
 CHANNEL = "rowlock"
 KEEPALIVE_SECONDS = 30.0
 RING_GAP_SECONDS = 0.002  # pause between hints of a busy producer: the first is sent at once, the next ones merged
 
 
-class Bell:
+class Notifier:
     """Sends hints after commits on a separate connection, so that no verb waits for them.
 
     Hints that come while one is being sent are merged into the next.
@@ -50,7 +50,7 @@ class Bell:
     async def _send(self, queues: list[str]) -> None:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connections.direct()
-        with own_words(self._connections.url):
+        with translated_errors(self._connections.url):
             await self._connection.fetch(SQL["wake"], queues, timeout=BUSY_SECONDS)
 
     def _hang_up(self) -> None:
@@ -87,7 +87,7 @@ async def listen(connections: Connections, url: str | None, wake: Wake) -> None:
     connections.on_read_only.add(ended.set)
     try:
         connection.add_termination_listener(lambda _: ended.set())
-        with own_words(connections.url):
+        with translated_errors(connections.url):
             await connection.add_listener(CHANNEL, on_hint)
             wake("queue", "*")  # jobs enqueued before this listened
             while not ended.is_set():

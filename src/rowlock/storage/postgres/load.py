@@ -13,7 +13,7 @@ from rowlock.errors import ImportFault, StatementRefused
 from rowlock.storage.chunk import all_new, in_key_order
 from rowlock.storage.exact import INEXACT, inexact, reason
 from rowlock.storage.imports import ImportId
-from rowlock.storage.postgres.connection import message, own_words
+from rowlock.storage.postgres.connection import message, translated_errors
 from rowlock.storage.postgres.diff import Diff, diff
 from rowlock.storage.postgres.dry_run import dry_run
 from rowlock.storage.postgres.merge import LeftOut, Merge
@@ -23,11 +23,11 @@ from rowlock.storage.postgres.table_schema import (
     TableSchema,
     changing,
     creation,
+    find_table,
     found,
     must_have,
     place,
     quoted,
-    shape_of,
 )
 from rowlock.storage.postgres.wipe import check_references, wiped
 from rowlock.storage.row_errors import RowErrors
@@ -47,11 +47,11 @@ class Loading:
         return f"rowlock.stage_{import_id.replace('-', '')}"
 
     async def table(self, name: str) -> FoundTable | None:
-        with own_words(self._url):
+        with translated_errors(self._url):
             return await found(self.connection, name)
 
     async def create_table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
-        with own_words(self._url):
+        with translated_errors(self._url):
             try:
                 async with self.connection.transaction():
                     await self.connection.execute(creation(name, columns, key))
@@ -62,48 +62,48 @@ class Loading:
                 await must_have(self.connection, name)
 
     async def drop_table(self, name: str) -> None:
-        with own_words(self._url):
+        with translated_errors(self._url):
             await self.connection.execute(f"DROP TABLE IF EXISTS {place(name)}")
 
     async def wipe(self, table: str, scope: Mapping[str, Any]) -> int:
-        with own_words(self._url):
-            shape = await must_have(self.connection, table, list(scope))
-            return await wiped(self.connection, shape, scope)
+        with translated_errors(self._url):
+            table_schema = await must_have(self.connection, table, list(scope))
+            return await wiped(self.connection, table_schema, scope)
 
     async def check_references(self, table: str) -> None:
-        with own_words(self._url):
+        with translated_errors(self._url):
             await check_references(self.connection, await must_have(self.connection, table, []))
 
     async def load(self, load: Load, frame: pl.DataFrame) -> Loaded:
-        with own_words(self._url):
-            shape = await self._checked(load)
+        with translated_errors(self._url):
+            table_schema = await self._checked(load)
             frame = await asyncio.to_thread(in_key_order, load, frame)
             if load.direct or load.mode is Mode.REPLACE or not load.key:
                 apart = Diff(frame, 0, frame.clear())
             else:
-                apart = await diff(self.connection, load, shape, frame)
-            inserted = await self._straight(load, shape, apart.new) if len(apart.new) else 0
+                apart = await diff(self.connection, load, table_schema, frame)
+            inserted = await self._straight(load, table_schema, apart.new) if len(apart.new) else 0
             if inserted is None:
-                return await self._staged(load, shape, frame)
-            rest = await self._staged(load, shape, apart.rest) if len(apart.rest) else Loaded()
+                return await self._staged(load, table_schema, frame)
+            rest = await self._staged(load, table_schema, apart.rest) if len(apart.rest) else Loaded()
             return replace(rest, inserted=rest.inserted + inserted, unchanged=rest.unchanged + apart.same)
 
-    async def _staged(self, load: Load, shape: TableSchema, frame: pl.DataFrame) -> Loaded:
+    async def _staged(self, load: Load, table_schema: TableSchema, frame: pl.DataFrame) -> Loaded:
         row_errors = RowErrors()
-        stage = Stage(self.connection, load, shape)
+        stage = Stage(self.connection, load, table_schema)
         await stage.create()
         await stage.fill(frame, row_errors)
-        loaded = await Merge(self.connection, load, shape, stage, frame["row"].to_list()).all(row_errors)
+        loaded = await Merge(self.connection, load, table_schema, stage, frame["row"].to_list()).all(row_errors)
         await stage.drop()
         return loaded
 
     async def merge(self, load: Load, staged: str) -> Loaded:
-        with own_words(self._url):
-            shape = await self._checked(load)
+        with translated_errors(self._url):
+            table_schema = await self._checked(load)
             source = await must_have(self.connection, staged, [column.name for column in load.columns])
-            row_errors, stage = RowErrors(), Stage(self.connection, load, shape)
+            row_errors, stage = RowErrors(), Stage(self.connection, load, table_schema)
             bad: dict[int, Refused] = {}
-            for rows, name, why in await self._inexact(load, shape, source):
+            for rows, name, why in await self._inexact(load, table_schema, source):
                 bad = {row: Refused(row, INEXACT, why, name) for row in rows} | bad
             row_errors.add(*bad.values())
             if row_errors.rows:
@@ -113,13 +113,13 @@ class Loading:
             try:
                 await stage.create()
                 await stage.fill_from(load, source.sql)
-                loaded = await Merge(self.connection, load, shape, stage, None).all(row_errors)
+                loaded = await Merge(self.connection, load, table_schema, stage, None).all(row_errors)
                 await stage.drop()
             except asyncpg.PostgresError as error:
                 await undo.rollback()
                 if not rows_fault(error):
                     raise
-                await self._refuse(load, shape, source, row_errors)
+                await self._refuse(load, table_schema, source, row_errors)
                 if not row_errors.rows:
                     raise ImportFault(f"{load.table} refused a row, and all are kept or none: {_why(error)}") from error
                 return Loaded(refused=row_errors.in_order())
@@ -134,21 +134,21 @@ class Loading:
         return 0  # on PostgreSQL an import that replaces is staged
 
     async def unstage(self, staged: str, rows: Sequence[int]) -> None:
-        with own_words(self._url):
+        with translated_errors(self._url):
             statement = f"DELETE FROM {place(staged)} WHERE row = ANY($1::bigint[])"  # noqa: S608 - quoted
             await self.connection.execute(statement, list(rows), timeout=LOAD_SECONDS)
 
     async def dry_run(self, load: Load, frame: pl.DataFrame, *, wiped: Mapping[str, Any] | None = None) -> Loaded:
-        with own_words(self._url):
-            if await shape_of(self.connection, load.table) is None:
+        with translated_errors(self._url):
+            if await find_table(self.connection, load.table) is None:
                 return await asyncio.to_thread(all_new, load, frame)
-            shape = await self._checked(load)
+            table_schema = await self._checked(load)
             ordered = await asyncio.to_thread(in_key_order, load, frame)
-            return await dry_run(self.connection, load, shape, ordered, wiped)
+            return await dry_run(self.connection, load, table_schema, ordered, wiped)
 
-    async def _refuse(self, load: Load, shape: TableSchema, source: TableSchema, row_errors: RowErrors) -> None:
+    async def _refuse(self, load: Load, table_schema: TableSchema, source: TableSchema, row_errors: RowErrors) -> None:
         """Finds the rows of a staging table that the columns of the table do not accept."""
-        undo, stage = self.connection.transaction(), Stage(self.connection, load, shape)
+        undo, stage = self.connection.transaction(), Stage(self.connection, load, table_schema)
         await undo.start()
         try:
             await stage.create()
@@ -156,12 +156,14 @@ class Loading:
         finally:
             await undo.rollback()
 
-    async def _inexact(self, load: Load, shape: TableSchema, source: TableSchema) -> list[tuple[list[int], str, str]]:
+    async def _inexact(
+        self, load: Load, table_schema: TableSchema, source: TableSchema
+    ) -> list[tuple[list[int], str, str]]:
         """Returns the rows of a staging table with values that the table would change, by column, with the reason."""
         found = []
         for column in load.columns:
-            kept = shape.keeps.get(column.name)
-            changes = kept and changing(quoted(column.name), column.kind, kept, shape.bases[column.name])
+            kept = table_schema.keeps.get(column.name)
+            changes = kept and changing(quoted(column.name), column.kind, kept, table_schema.bases[column.name])
             if kept and changes:
                 async with in_utc(self.connection):  # local time is ambiguous in the hour repeated at DST end
                     rows = await self.connection.fetch(
@@ -172,23 +174,23 @@ class Loading:
         return found
 
     async def _checked(self, load: Load) -> TableSchema:
-        shape = await must_have(self.connection, load.table, [column.name for column in load.columns])
-        if load.key and frozenset(load.key) not in shape.keys:
+        table_schema = await must_have(self.connection, load.table, [column.name for column in load.columns])
+        if load.key and frozenset(load.key) not in table_schema.keys:
             raise ImportFault(
                 f"table {load.table} has no unique index on {', '.join(load.key)}: create one, or a primary key"
             )
-        return shape
+        return table_schema
 
-    async def _straight(self, load: Load, shape: TableSchema, frame: pl.DataFrame) -> int | None:
+    async def _straight(self, load: Load, table_schema: TableSchema, frame: pl.DataFrame) -> int | None:
         """Copies into the table itself; returns None and does nothing if any row fails."""
-        if await asyncio.to_thread(list, inexact(load, shape.keeps, frame)):
+        if await asyncio.to_thread(list, inexact(load, table_schema.keeps, frame)):
             return None
         names = [column.name for column in load.columns]
         try:
             async with self.connection.transaction():
-                if shape.deferrable:  # an error at the commit would name no row
+                if table_schema.deferrable:  # an error at the commit would name no row
                     await self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-                inserted = await copy(self.connection, shape.schema, shape.name, names, frame.drop("row"))
+                inserted = await copy(self.connection, table_schema.schema, table_schema.name, names, frame.drop("row"))
                 if inserted != len(frame):
                     raise LeftOut
                 return inserted

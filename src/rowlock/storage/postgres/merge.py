@@ -66,11 +66,11 @@ def watched(load: Load) -> list[str]:
 
 
 @asynccontextmanager
-async def looking_up(connection: Any, shape: TableSchema) -> AsyncIterator[None]:
+async def looking_up(connection: Any, table_schema: TableSchema) -> AsyncIterator[None]:
     """Makes statements look up every key in its index; a plan that scans the table would cost each chunk all of it."""
     before = await connection.fetchrow(_SETTINGS)
     await connection.execute(_LOOK_UP)
-    if shape.deferrable:  # an error at the commit would name no row
+    if table_schema.deferrable:  # an error at the commit would name no row
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     yield
     await connection.execute(_SET_AGAIN, *before)
@@ -80,11 +80,11 @@ class Merge:
     """One load of staged rows; `numbers` maps places to row numbers if they differ."""
 
     def __init__(
-        self, connection: Any, load: Load, shape: TableSchema, stage: Stage, numbers: Sequence[int] | None
+        self, connection: Any, load: Load, table_schema: TableSchema, stage: Stage, numbers: Sequence[int] | None
     ) -> None:
         self._connection = connection
         self._load = load
-        self._shape = shape
+        self._table_schema = table_schema
         self._stage = stage
         self._numbers = numbers
         self._ranked: list[int] | None = None  # old place by new place, if rows refer to each other
@@ -92,7 +92,7 @@ class Merge:
         own = dict(zip(stage.names, stage.own, strict=True))
         self.same_key = stage.same_key
         self.differs = {
-            name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", shape.bases[name]) for name in watched(load)
+            name: _differs(f"t.{quoted(name)}", f"s.{own[name]}", table_schema.bases[name]) for name in watched(load)
         }
         self._differs = " OR ".join(self.differs.values()) or "FALSE"
         self._set = ", ".join(
@@ -109,7 +109,7 @@ class Merge:
         insert = Part(self._find_existing, self._new, self._insertion)
         update = Part(self._hold, self._differing, self._update)
         unchanged = updated = 0
-        async with looking_up(self._connection, self._shape):
+        async with looking_up(self._connection, self._table_schema):
             known = self.updates and await self._mostly_there()
             if known:
                 unchanged = await self._forget_unchanged("TRUE", self._stage.rows)
@@ -133,7 +133,8 @@ class Merge:
         """Returns whether most keys seem to exist; identical rows are then dropped first, which only affects speed."""
         step = max(1, self._stage.rows // PROBED_ROWS)
         seen, there = await self._connection.fetchrow(
-            f"SELECT count(*), count(*) FILTER (WHERE EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key}))"  # noqa: S608 - quoted
+            "SELECT count(*), count(*) FILTER (WHERE EXISTS"  # noqa: S608 - quoted
+            f" (SELECT FROM {self._table_schema.sql} t WHERE {self.same_key}))"
             f" FROM {self._stage.sql} s WHERE s.n % {step} = 0",
             timeout=LOAD_SECONDS,
         )
@@ -165,7 +166,9 @@ class Merge:
             if not isinstance(failure, asyncpg.UniqueViolationError) or tries >= (UNIQUE_TRIES if alone else 2):
                 break
             tries += 1
-        if self._shape.refers_to_itself and self._ranked is None:  # nothing was divided yet, so these are all rows
+        if (
+            self._table_schema.refers_to_itself and self._ranked is None
+        ):  # nothing was divided yet, so these are all rows
             await self._rank(row_errors)
             if (left := len(self._ranked or ())) < end - begin:
                 return await self._tried(part, 0, left, row_errors) if left else 0
@@ -280,8 +283,8 @@ class Merge:
         """Renumbers the staged rows so that each follows those that it refers to."""
         own = dict(zip(self._stage.names, self._stage.own, strict=True))
         found: list[Any] = []
-        for reference in await own_references(self._connection, self._shape):
-            if query := reference.query(own, self._stage.sql, "n", self._shape.sql):
+        for reference in await own_references(self._connection, self._table_schema):
+            if query := reference.query(own, self._stage.sql, "n", self._table_schema.sql):
                 await self._stage.make_findable([own[name] for name in reference.referred if name in own])
                 found += await self._connection.fetch(query, timeout=LOAD_SECONDS)
         references = References.of(found)
@@ -304,7 +307,7 @@ class Merge:
         marked = 0
         if self.updates:
             marked = await self._run(
-                f"UPDATE {self._stage.sql} s SET old = TRUE FROM {self._shape.sql} t"  # noqa: S608 - quoted
+                f"UPDATE {self._stage.sql} s SET old = TRUE FROM {self._table_schema.sql} t"  # noqa: S608 - quoted
                 f" WHERE {self.same_key} AND NOT s.old AND {where}"
             )
         elif self._load.key:
@@ -323,7 +326,7 @@ class Merge:
         names = ", ".join(map(quoted, self._stage.names))
         values = ", ".join(f"s.{own}" for own in self._stage.own)
         return (
-            f"INSERT INTO {self._shape.sql} ({names})"  # noqa: S608 - quoted
+            f"INSERT INTO {self._table_schema.sql} ({names})"  # noqa: S608 - quoted
             f" SELECT {values} FROM {self._stage.sql} s WHERE NOT s.old AND {where} ORDER BY s.n"
         )
 
@@ -332,7 +335,7 @@ class Merge:
 
         Copying the few others is cheaper than deleting many.
         """
-        same = f"SELECT FROM {self._shape.sql} t WHERE {self.same_key} AND NOT ({self._differs})"
+        same = f"SELECT FROM {self._table_schema.sql} t WHERE {self.same_key} AND NOT ({self._differs})"
         self._stage = await self._stage.only(f"{where} AND NOT EXISTS ({same})")
         return rows - self._stage.rows
 
@@ -346,7 +349,7 @@ class Merge:
 
     def _differing(self, where: str) -> str:
         return (
-            f"SELECT s.n FROM {self._stage.sql} s, {self._shape.sql} t"  # noqa: S608 - quoted
+            f"SELECT s.n FROM {self._stage.sql} s, {self._table_schema.sql} t"  # noqa: S608 - quoted
             f" WHERE {self.same_key} AND s.old AND {where} AND ({self._differs})"
             f" ORDER BY s.n FOR NO KEY UPDATE OF t"
         )
@@ -355,7 +358,7 @@ class Merge:
         """Refuses the rows that were deleted since they were found; returns how many."""
         gone = await self._places(
             f"SELECT s.n FROM {self._stage.sql} s WHERE s.old"  # noqa: S608 - quoted
-            f" AND NOT EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key}) ORDER BY s.n"
+            f" AND NOT EXISTS (SELECT FROM {self._table_schema.sql} t WHERE {self.same_key}) ORDER BY s.n"
         )
         reason = f"the row with this {', '.join(self._load.key)} was deleted while it was to be updated"
         row_errors.add(*(Refused(self._number(place), "deleted", reason) for place in gone))
@@ -363,7 +366,7 @@ class Merge:
 
     def _update(self, where: str) -> str:
         return (
-            f"UPDATE {self._shape.sql} t SET {self._set} FROM {self._stage.sql} s"  # noqa: S608 - quoted
+            f"UPDATE {self._table_schema.sql} t SET {self._set} FROM {self._stage.sql} s"  # noqa: S608 - quoted
             f" WHERE {self.same_key} AND s.old AND {where} AND ({self._differs})"
         )
 

@@ -11,7 +11,7 @@ from rowlock.clock import Clock
 from rowlock.ids import is_uuid
 from rowlock.storage.overview import DeadGroup, DeadGroups, History, Minute, Running
 from rowlock.storage.postgres.connection import SQL, Connections
-from rowlock.storage.postgres.listen import Bell
+from rowlock.storage.postgres.listen import Notifier
 from rowlock.storage.records import JobFilter, JobId
 
 
@@ -19,7 +19,7 @@ class Overview:
     """The verbs for running jobs, dead-letter groups and history."""
 
     _connections: Connections
-    _bell: Bell
+    _notifier: Notifier
     clock: Clock
 
     @property
@@ -31,7 +31,7 @@ class Overview:
 
     async def run_now(self, job_id: JobId) -> bool:
         rows = await self._connections.fetch("run_now", job_id, self._now) if is_uuid(job_id) else []
-        self._bell.ring({row[0] for row in rows})
+        self._notifier.ring({row[0] for row in rows})
         return bool(rows)
 
     async def dead_groups(self, where: JobFilter, look_at: int, limit: int) -> DeadGroups:

@@ -8,7 +8,7 @@ from datetime import datetime
 from rowlock.clock import Clock
 from rowlock.storage.postgres.connection import SQL, Connections
 from rowlock.storage.reliability import (
-    Deaths,
+    DeadLetters,
     Measure,
 )
 
@@ -27,14 +27,14 @@ class Reliability:
 
     # -- alerts and measures -----------------------------------------------------------------------
 
-    async def unsaid_deaths(self) -> bool:
-        return bool(await self._connections.value("unsaid_deaths"))
+    async def has_unnotified(self) -> bool:
+        return bool(await self._connections.value("has_unnotified"))
 
-    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
+    async def assign_notification(self, notice_id: str, limit: int) -> list[DeadLetters]:
         async with self._connections.connection(transaction=True) as connection:
-            await connection.execute(SQL["say_deaths"], notice_id, limit)
+            await connection.execute(SQL["assign_notification"], notice_id, limit)
             rows = await connection.fetch(SQL["said_deaths"], notice_id)
-        return [Deaths(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6]), row[7]) for row in rows]
+        return [DeadLetters(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6]), row[7]) for row in rows]
 
     async def add_measures(self, measures: Mapping[Measure, float]) -> None:
         if measures:

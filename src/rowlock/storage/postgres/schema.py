@@ -10,7 +10,7 @@ import asyncpg
 
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.migrate import Applied, finding, functions, migrations, pending, require_usable, state
-from rowlock.storage.postgres.connection import READ_COMMITTED, SQL, Connections, own_words
+from rowlock.storage.postgres.connection import READ_COMMITTED, SQL, Connections, translated_errors
 from rowlock.storage.records import Finding, SchemaState
 
 _LOCK = 0x726F776C6F636B  # "rowlock"; held for the transaction only, so it works behind a pooler
@@ -44,7 +44,7 @@ class Schema:
     async def migrate(self, *, views: bool = False) -> list[str]:
         connection = await self._connections.direct()
         try:
-            with own_words(self._connections.url):
+            with translated_errors(self._connections.url):
                 for _ in range(LOCK_TRIES):
                     with contextlib.suppress(asyncpg.LockNotAvailableError):
                         return await _migrate(connection, views)

@@ -62,7 +62,9 @@ class Stage:
     the table already.
     """
 
-    def __init__(self, connection: Any, load: Load, shape: TableSchema, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, connection: Any, load: Load, table_schema: TableSchema, names: Sequence[str] | None = None
+    ) -> None:
         self._connection = connection
         self._load = load
         own = {column.name: f"c{place}" for place, column in enumerate(load.columns)}
@@ -71,7 +73,7 @@ class Stage:
         self.sql = f"pg_temp.{quoted(self.table)}"
         self.own = [own[name] for name in self.names]
         self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
-        self._shape = shape
+        self._table_schema = table_schema
         self.rows = 0
         self.span = 0  # places are below this
         self._indexed = False
@@ -80,7 +82,7 @@ class Stage:
         typed = ", ".join(f"{quoted(name)} AS {own}" for name, own in zip(self.names, self.own, strict=True))
         await self._connection.execute(
             f"CREATE TEMP TABLE {quoted(self.table)} ON COMMIT DROP AS"  # noqa: S608 - quoted
-            f" SELECT 0::bigint AS n, {typed}, FALSE AS old FROM {self._shape.sql} WITH NO DATA;"
+            f" SELECT 0::bigint AS n, {typed}, FALSE AS old FROM {self._table_schema.sql} WITH NO DATA;"
             f" ALTER TABLE {self.sql} ALTER old SET DEFAULT FALSE"
         )
 
@@ -91,7 +93,7 @@ class Stage:
         self.span = len(frame)
         frame = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("n"))
         exact = pl.repeat(True, len(frame), dtype=pl.Boolean, eager=True)
-        for name, changed, why in inexact(self._load, self._shape.keeps, frame):
+        for name, changed, why in inexact(self._load, self._table_schema.keeps, frame):
             rows = frame.filter(changed & exact)["row"].to_list()
             row_errors.add(*(Refused(row, INEXACT, why, name) for row in rows))
             exact = exact & ~changed
@@ -112,7 +114,7 @@ class Stage:
 
     async def fill_from(self, load: Load, staged: str) -> None:
         """Takes over the rows of a staging table, each value converted as in a direct load."""
-        values = [f"CAST({quoted(name)} AS {self._shape.bare[name]})" for name in self.names]
+        values = [f"CAST({quoted(name)} AS {self._table_schema.bare[name]})" for name in self.names]
         async with in_utc(self._connection):
             done = await self._connection.execute(
                 f"INSERT INTO {self.sql} (n, {', '.join(self.own)})"  # noqa: S608 - quoted
@@ -162,7 +164,7 @@ class Stage:
         """Returns the places of those rows `s` for which this condition holds and whose keys are in the table."""
         rows = await self._connection.fetch(
             f"SELECT s.n FROM {self.sql} s WHERE {where}"  # noqa: S608 - quoted
-            f" AND EXISTS (SELECT FROM {self._shape.sql} t WHERE {self.same_key})",
+            f" AND EXISTS (SELECT FROM {self._table_schema.sql} t WHERE {self.same_key})",
             timeout=LOAD_SECONDS,
         )
         return [row[0] for row in rows]

@@ -19,10 +19,10 @@ from rowlock.storage.imports import ImportStep
 from rowlock.storage.postgres.caller import enqueue_on, enqueue_on_blocking
 from rowlock.storage.postgres.calling import Calling
 from rowlock.storage.postgres.changes import Changing
-from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, STATEMENT_SECONDS, Connections, own_words
+from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, STATEMENT_SECONDS, Connections, translated_errors
 from rowlock.storage.postgres.diagnostics import diagnose
 from rowlock.storage.postgres.importing import Importing, ImportingTransaction
-from rowlock.storage.postgres.listen import Bell, listen
+from rowlock.storage.postgres.listen import Notifier, listen
 from rowlock.storage.postgres.load import Loading
 from rowlock.storage.postgres.operate import Operators
 from rowlock.storage.postgres.overview import Overview
@@ -77,7 +77,7 @@ class PostgresStore(Schema, Operators, Recording, Reliability, Changing, Importi
         self._connections = Connections(url, connections)
         self.url = self._connections.url
         self._listen_url = listen_url
-        self._bell = Bell(self._connections)
+        self._notifier = Notifier(self._connections)
         self._scans: dict[tuple[str, WorkerId], Scan] = {}
         self._warming = asyncio.Lock()
 
@@ -92,7 +92,7 @@ class PostgresStore(Schema, Operators, Recording, Reliability, Changing, Importi
         try:
             await self._connections.close()  # waits for running verbs, which may ring the bell once more
         finally:
-            await self._bell.close()
+            await self._notifier.close()
 
     async def now(self) -> datetime:
         return self._now or await self._connections.value("now")
@@ -111,7 +111,7 @@ class PostgresStore(Schema, Operators, Recording, Reliability, Changing, Importi
         args = columns(jobs, False, self._now)
         async with self._connections.connection(transaction=may_reject(jobs)) as own:
             made = receipts(jobs, await own.fetch(SQL["enqueue"], *args))
-        self._bell.ring({job.queue for job in jobs})
+        self._notifier.ring({job.queue for job in jobs})
         return made
 
     def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
@@ -217,7 +217,7 @@ class PostgresStore(Schema, Operators, Recording, Reliability, Changing, Importi
             lost = [lost_attempt(row, redact(row["payload"])) for row in rows if row["outcome"] != Outcome.CANCELLED]
             if lost:
                 await own.execute(SQL["record_failures"], orjson.dumps(lost).decode(), self._now, timeout=BUSY_SECONDS)
-        self._bell.ring({row["queue"] for row in rows})
+        self._notifier.ring({row["queue"] for row in rows})
         return [Rescued._make((*row[:6], _STATUS[row[6]])) for row in map(tuple, rows)]
 
     @asynccontextmanager
@@ -287,18 +287,18 @@ class PostgresTransaction(ImportingTransaction, Loading, Recording):
         return [tuple(row) for row in await self.connection.fetch(query, *args)]
 
     async def settle(self, owner: WorkerId, settlement: Settlement) -> bool:
-        with own_words(self._url):
+        with translated_errors(self._url):
             columns = _settle_columns([settlement])
             return not await self.connection.fetchval(SQL["settle"], owner, *columns, self.clock.now())
 
     async def _rows(self, statement: str, *args: Any) -> list[Any]:
-        with own_words(self._url):
+        with translated_errors(self._url):
             return list(await self.connection.fetch(statement, *args))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         if not jobs:
             return []
-        with own_words(self._url):
+        with translated_errors(self._url):
             if may_reject(jobs):
                 async with self._turn:
                     return await enqueue_on(self.connection, jobs, self.clock.now())

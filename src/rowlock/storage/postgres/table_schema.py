@@ -121,7 +121,7 @@ def place(name: str) -> str:
     return f"{quoted(schema)}.{quoted(table)}" if schema and dot and table else quoted(name)
 
 
-async def shape_of(connection: Any, name: str) -> TableSchema | None:
+async def find_table(connection: Any, name: str) -> TableSchema | None:
     """Returns a table's schema, found by the search path; None if missing. A table name may itself contain a dot."""
     for candidate in dict.fromkeys((place(name), quoted(name))):
         if (row := await connection.fetchrow(_NAME_AND_KIND, candidate)) is not None:
@@ -146,28 +146,30 @@ async def shape_of(connection: Any, name: str) -> TableSchema | None:
     )
 
 
-async def own_references(connection: Any, shape: TableSchema) -> list[SelfReference]:
+async def own_references(connection: Any, table_schema: TableSchema) -> list[SelfReference]:
     """Returns the foreign keys from a table to itself."""
-    rows = await connection.fetch(_OWN_REFERENCES, shape.sql)
+    rows = await connection.fetch(_OWN_REFERENCES, table_schema.sql)
     return [SelfReference(row["name"], row["columns"], row["referred"]) for row in rows]
 
 
 async def must_have(connection: Any, name: str, columns: Sequence[str] = ()) -> TableSchema:
     """Returns the schema of a table; raises StatementRefused if the table or one of these columns is missing."""
-    shape = await shape_of(connection, name)
-    if shape is None:
+    table_schema = await find_table(connection, name)
+    if table_schema is None:
         raise StatementRefused(f"there is no table {name}")
-    if missing := [column for column in columns if column not in shape.bare]:
+    if missing := [column for column in columns if column not in table_schema.bare]:
         raise StatementRefused(f"table {name} has no column {', '.join(missing)}")
-    return shape
+    return table_schema
 
 
 async def found(connection: Any, name: str) -> FoundTable | None:
-    shape = await shape_of(connection, name)
-    if shape is None:
+    table_schema = await find_table(connection, name)
+    if table_schema is None:
         return None
-    empty = await connection.fetchval(f"SELECT NOT EXISTS (SELECT FROM {shape.sql})")  # noqa: S608 - quoted
-    return FoundTable(name, shape.columns, shape.keys, empty, refers_to_itself=shape.refers_to_itself)
+    empty = await connection.fetchval(f"SELECT NOT EXISTS (SELECT FROM {table_schema.sql})")  # noqa: S608 - quoted
+    return FoundTable(
+        name, table_schema.columns, table_schema.keys, empty, refers_to_itself=table_schema.refers_to_itself
+    )
 
 
 def creation(name: str, columns: Sequence[Column], key: Sequence[str]) -> str:

@@ -20,35 +20,35 @@ ORDER BY 1, 2
 """
 
 
-async def wiped(connection: Any, shape: TableSchema, scope: Mapping[str, Any]) -> int:
+async def wiped(connection: Any, table_schema: TableSchema, scope: Mapping[str, Any]) -> int:
     """Deletes the rows that a load of these values would have created; returns how many."""
     conditions, given = ["TRUE"], []
-    types = {column.name: column.type for column in shape.columns}
+    types = {column.name: column.type for column in table_schema.columns}
     for name, value in scope.items():
         if value is None:
             conditions.append(f"{quoted(name)} IS NULL")
             continue
         given.append(spelled(value))
         # Rounded as the column rounds, but not truncated: a text that is too long matches no row.
-        type = shape.bare[name] if shape.bases[name] in TEXTS else types[name]
+        type = table_schema.bare[name] if table_schema.bases[name] in TEXTS else types[name]
         column, cell = quoted(name), f"CAST(${len(given)}::text AS {type})"
-        if shape.bases[name] == "json":
+        if table_schema.bases[name] == "json":
             column, cell = f"{column}::jsonb", f"{cell}::jsonb"
         conditions.append(f"{column} = {cell}")
-    statement = f"DELETE FROM {shape.sql} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted
+    statement = f"DELETE FROM {table_schema.sql} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted
     try:
         done: str = await connection.execute(statement, *given, timeout=LOAD_SECONDS)
     except (asyncpg.ForeignKeyViolationError, asyncpg.RestrictViolationError) as error:
         message(error)  # strips row data from the stack
-        raise referred_to(shape.name, error.constraint_name) from error
+        raise referred_to(table_schema.name, error.constraint_name) from error
     return int(done.split()[-1])
 
 
-async def check_references(connection: Any, shape: TableSchema) -> None:
+async def check_references(connection: Any, table_schema: TableSchema) -> None:
     """Raises ImportFault if a deferred constraint would refuse the commit, because rows of other tables refer to it."""
-    for schema, name, child in await connection.fetch(_DEFERRABLE, shape.sql):
+    for schema, name, child in await connection.fetch(_DEFERRABLE, table_schema.sql):
         try:
             await connection.execute(f"SET CONSTRAINTS {quoted(schema)}.{quoted(name)} IMMEDIATE", timeout=LOAD_SECONDS)
         except (asyncpg.ForeignKeyViolationError, asyncpg.RestrictViolationError) as error:
             message(error)  # strips row data from the stack
-            raise referred_to(shape.name, f"{name} of {child}") from error
+            raise referred_to(table_schema.name, f"{name} of {child}") from error

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from rowlock.storage.records import Claimed, Peek
-from rowlock.storage.sqlite import counters as tally
+from rowlock.storage.sqlite import counters
 from rowlock.storage.sqlite.rows import Row, json_text
 from rowlock.storage.sqlite.sql import run, run_each, value
 
@@ -46,7 +46,7 @@ def claim(connection: apsw.Connection, now: int, queue: str, owner: str, limit: 
     if due:
         run(connection, "promote", {"queue": queue, "now": now, "at_most": PROMOTED_AT_MOST})
         moved = run(connection, "remove_promoted", {"queue": queue, "now": now})
-        tally.write(connection, now, {(queue, ""): tally.Change(delayed=-len(moved))})
+        counters.write(connection, now, {(queue, ""): counters.Change(delayed=-len(moved))})
     if value(connection, "has_keyed", {"queue": queue}):
         return _claim_keyed(connection, now, queue, owner, limit, round)
     return _claim_unkeyed(connection, now, queue, owner, limit)

@@ -2,7 +2,8 @@
 
     event loop ──work──▶ queue ──▶ thread: connection ──result──▶ event loop
 
-A `Line` runs one piece of work at a time, a `Reader` runs each in a snapshot, a `Writer` commits waiting work together.
+A `SerialConnection` runs one piece of work at a time, a `Reader` each in a snapshot, a `Writer` commits waiting work
+together.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def connect(path: Path) -> apsw.Connection:
 
 
 _opened_by_parent: set[Path] = set()
-_lines: WeakSet[Line] = WeakSet()
+_lines: WeakSet[SerialConnection] = WeakSet()
 
 
 def _after_fork_in_child() -> None:
@@ -83,7 +84,9 @@ def _after_fork_in_child() -> None:
     _left_behind.extend(_lines)
 
 
-_left_behind: list[Line] = []  # kept alive in a child: closing a file there would release the parent's locks
+_left_behind: list[
+    SerialConnection
+] = []  # kept alive in a child: closing a file there would release the parent's locks
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -128,7 +131,7 @@ class _Task:
             self.future.set_exception(error)
 
 
-class Line:
+class SerialConnection:
     """A connection with its own thread, which runs one piece of work at a time."""
 
     _own = False  # whether only Rowlock's statements run on it: its tables have no foreign keys
@@ -199,15 +202,15 @@ class Line:
         return failure
 
 
-L = TypeVar("L", bound=Line)
+C = TypeVar("C", bound=SerialConnection)
 
 
-async def started(kind: type[L], path: Path, name: str) -> L:
-    """Open a Line in a thread, as the file may be slow; close it if the caller is cancelled meanwhile."""
-    made: list[L] = []
+async def started(kind: type[C], path: Path, name: str) -> C:
+    """Open a connection in a thread, as the file may be slow; close it if the caller is cancelled meanwhile."""
+    made: list[C] = []
     given_up = threading.Event()
 
-    def make() -> L:
+    def make() -> C:
         made.append(kind(path, name))
         if given_up.is_set():
             made[0].stop()
@@ -222,7 +225,7 @@ async def started(kind: type[L], path: Path, name: str) -> L:
         raise
 
 
-class Reader(Line):
+class Reader(SerialConnection):
     """Runs each piece of work in one snapshot of the store."""
 
     _own = True
@@ -244,7 +247,7 @@ class Reader(Line):
 Answer = tuple[_Task, object, BaseException | None]
 
 
-class Writer(Line):
+class Writer(SerialConnection):
     """Commits all waiting work in one transaction: one fsync makes it durable, then each caller gets its answer."""
 
     _own = True

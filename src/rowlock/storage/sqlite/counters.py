@@ -64,9 +64,9 @@ def _minute(now: int, kind: tuple[str, str], change: Change) -> tuple[object, ..
 
 def write(connection: apsw.Connection, now: int, changes: Mapping[tuple[str, str], Change]) -> None:
     """Add these deltas to the counters."""
-    tally = Counters()
-    tally.update(changes)
-    tally.write(ApswCaller(connection), now)
+    counters = Counters()
+    counters.update(changes)
+    counters.write(ApswCaller(connection), now)
 
 
 def counts(connection: apsw.Connection) -> dict[Status, int]:

@@ -12,7 +12,7 @@ from rowlock.storage.chunk import all_new, in_key_order
 from rowlock.storage.plain import plain
 from rowlock.storage.row_errors import RowErrors
 from rowlock.storage.sqlite.merge import STAGE, Merge, savepoint
-from rowlock.storage.sqlite.table_schema import quoted, shape_of
+from rowlock.storage.sqlite.table_schema import find_table, quoted
 from rowlock.storage.sqlite.wipe import wiped
 from rowlock.storage.tables import Change, Load, Loaded
 
@@ -28,7 +28,7 @@ def dry_run(connection: apsw.Connection, load: Load, frame: pl.DataFrame, scope:
     """Return what the load would do (after a wipe, if `scope` is given); leaves the transaction unchanged."""
     import polars as pl
 
-    if shape_of(connection, load.table) is None:
+    if find_table(connection, load.table) is None:
         return all_new(load, frame)
 
     put = Merge(connection, load)
@@ -71,7 +71,7 @@ def _changed(connection: apsw.Connection, put: Merge) -> dict[str, int]:
         return {}
     counts = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in put.differs.values())
     row: Any = connection.execute(
-        f"SELECT {counts} FROM {STAGE} s CROSS JOIN {put.shape.sql} t WHERE {put.same_key}"  # noqa: S608 - quoted
+        f"SELECT {counts} FROM {STAGE} s CROSS JOIN {put.table_schema.sql} t WHERE {put.same_key}"  # noqa: S608 - quoted
     ).fetchone()
     return dict(zip(put.differs, row, strict=True))
 
@@ -86,7 +86,7 @@ def _sample(connection: apsw.Connection, put: Merge, numbers: Sequence[int], rep
     missing = f"t.{quoted(put.load.key[0])} IS NULL" if meets else "TRUE"
     differs = "TRUE" if replaces else " OR ".join(put.differs.values()) or "FALSE"
     rows: list[Any] = connection.execute(
-        f"SELECT s.rowid - 1, {missing}, {old}, {new} FROM {STAGE} s LEFT JOIN {put.shape.sql} t ON {same}"  # noqa: S608
+        f"SELECT s.rowid - 1, {missing}, {old}, {new} FROM {STAGE} s LEFT JOIN {put.table_schema.sql} t ON {same}"  # noqa: S608
         f" WHERE {missing} OR {differs} ORDER BY s.rowid LIMIT {int(put.load.sample)}"
     ).fetchall()
     width = len(put.names)

@@ -38,13 +38,13 @@ def enqueue(caller: Caller, jobs: Sequence[NewJob], now: int) -> list[Receipt]:
         span = {"first": last - len(created) + 1, "last": last}
         caller.rows(SQL["add_ready"], span)
         caller.rows(SQL["add_delayed"], span)
-        tally = Counters()
+        counters = Counters()
         for (queue, type_name), number in Counter((job.queue, job.type) for job in created).items():
-            tally[queue, type_name].alive = number
+            counters[queue, type_name].alive = number
         for job, row in zip(created, rows, strict=True):
             if row[7] is not None and row[7] > now:
-                tally[job.queue, job.type].delayed += 1
-        tally.write(caller, now)
+                counters[job.queue, job.type].delayed += 1
+        counters.write(caller, now)
     for place, holder in existing.items():
         unique, job = jobs[place].unique, jobs[place]
         if unique is not None and unique.newest_wins:

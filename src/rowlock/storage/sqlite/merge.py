@@ -44,7 +44,7 @@ class Merge:
         self._connection = connection
         self.load = load
         self.names = [column.name for column in load.columns]
-        self.shape = _checked(connection, load, self.names)
+        self.table_schema = _checked(connection, load, self.names)
         self._own = [f"c{place}" for place in range(len(self.names))]
         own = dict(zip(self.names, self._own, strict=True))
         self.same_key = " AND ".join(f"t.{quoted(name)} = s.{own[name]}" for name in load.key)
@@ -60,10 +60,10 @@ class Merge:
         )
         self._targets = ", ".join(map(quoted, self.names))
         self._values = ", ".join(f"s.{each}" for each in self._own)
-        self._keeps = {name: kept for name in self.names if (kept := self.shape.keeps.get(name.lower()))}
+        self._keeps = {name: kept for name in self.names if (kept := self.table_schema.keeps.get(name.lower()))}
         self.rows = 0
         # Check deferred foreign keys here: an error at commit names no row. Earlier violations are not of this load.
-        self._watches = self.shape.refers and not _owes(connection)
+        self._watches = self.table_schema.refers and not _owes(connection)
 
     @property
     def updates(self) -> bool:
@@ -103,10 +103,10 @@ class Merge:
 
     def straight(self, frame: pl.DataFrame) -> int | None:
         """Insert into the table directly and return the row count; None, with nothing inserted, if any row fails."""
-        if self.shape.triggers:
+        if self.table_schema.triggers:
             return None  # triggers may skip rows, and their own writes would be counted
         marks = ", ".join("?" * len(self.names))
-        statement = f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets}) VALUES ({marks})"  # noqa: S608 - quoted
+        statement = f"INSERT OR ABORT INTO {self.table_schema.sql} ({self._targets}) VALUES ({marks})"  # noqa: S608 - quoted
         before = self._connection.total_changes()
         try:
             with self._deferring(), savepoint(self._connection):
@@ -144,7 +144,9 @@ class Merge:
     @contextmanager
     def _stage(self) -> Iterator[None]:
         typed = ", ".join(f"{quoted(name)} AS {own}" for name, own in zip(self.names, self._own, strict=True))
-        self._connection.execute(f"CREATE TEMP TABLE rowlock_stage AS SELECT {typed} FROM {self.shape.sql} LIMIT 0")  # noqa: S608
+        self._connection.execute(
+            f"CREATE TEMP TABLE rowlock_stage AS SELECT {typed} FROM {self.table_schema.sql} LIMIT 0"  # noqa: S608
+        )
         try:
             yield
         finally:
@@ -184,7 +186,8 @@ class Merge:
         if not self.load.key:
             return 0, 0
         row: Any = self._connection.execute(
-            f"SELECT count(*), count(*) FILTER (WHERE {self._differing}) FROM {STAGE} s CROSS JOIN {self.shape.sql} t"  # noqa: S608
+            f"SELECT count(*), count(*) FILTER (WHERE {self._differing})"  # noqa: S608
+            f" FROM {STAGE} s CROSS JOIN {self.table_schema.sql} t"
             f" WHERE {self.same_key}"
         ).fetchone()
         return int(row[0]), int(row[1])
@@ -235,7 +238,7 @@ class Merge:
         differs: Any = None
         if self.load.key:
             differs = self._connection.execute(
-                f"SELECT {self._differing} FROM {STAGE} s CROSS JOIN {self.shape.sql} t"  # noqa: S608 - quoted
+                f"SELECT {self._differing} FROM {STAGE} s CROSS JOIN {self.table_schema.sql} t"  # noqa: S608 - quoted
                 f" WHERE {self.same_key} AND s.rowid = ?",
                 (place,),
             ).fetchone()
@@ -250,13 +253,13 @@ class Merge:
     def _groups(self, numbers: Sequence[int], row_errors: RowErrors) -> list[list[int]]:
         """Return the places of the staged rows, in groups, in the order in which to merge them."""
         places = range(1, self.rows + 1)
-        if not self.shape.own_references:
+        if not self.table_schema.own_references:
             return [[place] for place in places]
         own = {name.lower(): column for name, column in zip(self.names, self._own, strict=True)}
-        for place, reference in enumerate(self.shape.own_references):
+        for place, reference in enumerate(self.table_schema.own_references):
             if columns := ", ".join(own[name] for name in reference.referred if name in own):
                 self._connection.execute(f"CREATE INDEX {STAGE}_{place} ON rowlock_stage ({columns})")
-        queries = [each.query(own, STAGE, "rowid", self.shape.sql) for each in self.shape.own_references]
+        queries = [each.query(own, STAGE, "rowid", self.table_schema.sql) for each in self.table_schema.own_references]
         found: list[Any] = [row for query in queries if query for row in self._connection.execute(query)]
         references = References.of(found)
         groups = references.groups(places)
@@ -292,22 +295,22 @@ class Merge:
 
     def _existing(self) -> list[int]:
         rows: Any = self._connection.execute(
-            f"SELECT s.rowid FROM {STAGE} s CROSS JOIN {self.shape.sql} t WHERE {self.same_key}"  # noqa: S608
+            f"SELECT s.rowid FROM {STAGE} s CROSS JOIN {self.table_schema.sql} t WHERE {self.same_key}"  # noqa: S608
         )
         return [row[0] for row in rows.fetchall()]
 
     # OR ABORT overrides ON CONFLICT IGNORE and REPLACE in the table's own constraints.
 
     def _insert(self, looks: bool = True) -> str:
-        there = f"EXISTS (SELECT 1 FROM {self.shape.sql} t WHERE {self.same_key})" if self.load.key else "FALSE"  # noqa: S608
+        there = f"EXISTS (SELECT 1 FROM {self.table_schema.sql} t WHERE {self.same_key})" if self.load.key else "FALSE"  # noqa: S608
         return (
-            f"INSERT OR ABORT INTO {self.shape.sql} ({self._targets})"  # noqa: S608 - quoted
+            f"INSERT OR ABORT INTO {self.table_schema.sql} ({self._targets})"  # noqa: S608 - quoted
             f" SELECT {self._values} FROM {STAGE} s{f' WHERE NOT {there}' if looks else ''}"
         )
 
     def _update(self) -> str:
         return (
-            f"UPDATE OR ABORT {self.shape.sql} AS t SET {self._set} FROM {STAGE} s"  # noqa: S608 - quoted
+            f"UPDATE OR ABORT {self.table_schema.sql} AS t SET {self._set} FROM {STAGE} s"  # noqa: S608 - quoted
             f" WHERE {self.same_key} AND ({self._differing})"
         )
 
@@ -364,10 +367,10 @@ def kept_rows(frame: pl.DataFrame) -> Iterator[Iterable[tuple[Any, ...]]]:
 
 
 def _checked(connection: apsw.Connection, load: Load, names: Sequence[str]) -> TableSchema:
-    shape = must_have(connection, load.table, names)
+    table_schema = must_have(connection, load.table, names)
     wanted = {name.lower() for name in load.key}
-    if wanted and wanted not in [{name.lower() for name in key} for key in shape.keys]:
+    if wanted and wanted not in [{name.lower() for name in key} for key in table_schema.keys]:
         raise ImportFault(
             f"table {load.table} has no unique index on {', '.join(load.key)}: create one, or a primary key"
         )
-    return shape
+    return table_schema

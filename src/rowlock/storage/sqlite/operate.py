@@ -21,7 +21,7 @@ from rowlock.storage.records import (
     WorkerRecord,
     lease_after_retry,
 )
-from rowlock.storage.sqlite import counters as tally
+from rowlock.storage.sqlite import counters
 from rowlock.storage.sqlite.rows import job_record, json_text, queue_record, storable, worker_record
 from rowlock.storage.sqlite.sql import SQL, run, run_each, value
 
@@ -92,8 +92,8 @@ def cancel(connection: apsw.Connection, now: int, job_id: JobId) -> CancelResult
         run(connection, "finish", ending)
         run(connection, "release_key", {**asked, "seq": seq})
         ((queue, type_name),) = run(connection, "kind", {"seq": seq})
-        change = tally.Change(alive=-1, delayed=-len(delayed), cancelled=1)
-        tally.write(connection, now, {(queue, type_name): change})
+        change = counters.Change(alive=-1, delayed=-len(delayed), cancelled=1)
+        counters.write(connection, now, {(queue, type_name): change})
         return CancelResult.CANCELLED
     if run(connection, "request_cancel", {**asked, "now": now}):
         return CancelResult.REQUESTED
@@ -112,7 +112,7 @@ def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -
     conflicts: list[JobId] = []
     seqs = []
     waiting = []
-    changes = tally.Counters()
+    changes = counters.Counters()
     for seq, job_id, _, _, lease, error, queue, type_name, outcome in dead:
         if job_id in kept:
             conflicts.append(job_id)
@@ -135,22 +135,22 @@ def retry(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -
     run(connection, "remove_finished", {"seqs": json_text(seqs)})
     run_each(connection, "wait_ready", waiting)
     run(connection, "resolve_failures", {"now": now, "job_ids": json_text(retried)})
-    tally.write(connection, now, changes)
+    counters.write(connection, now, changes)
     return Retried(retried, conflicts)
 
 
 def discard(connection: apsw.Connection, now: int, where: JobFilter, limit: int) -> list[JobId]:
     dead = _dead(connection, where, limit)
     run(connection, "remove_keys_of", {"seqs": json_text([row[0] for row in dead])})
-    changes = tally.Counters()
+    changes = counters.Counters()
     for *_, queue, type_name, outcome in dead:
         _gone(changes[queue, type_name], outcome)
     remove(connection, [row[0] for row in dead])
-    tally.write(connection, now, changes)
+    counters.write(connection, now, changes)
     return [row[1] for row in dead]
 
 
-def _gone(change: tally.Change, outcome: int) -> None:
+def _gone(change: counters.Change, outcome: int) -> None:
     """Subtract one job of this outcome."""
     change.succeeded -= outcome == Outcome.SUCCEEDED
     change.failed -= outcome == Outcome.FAILED
@@ -166,10 +166,10 @@ def remove(connection: apsw.Connection, seqs: list[int]) -> list[tuple[str, str]
 
 def prune(connection: apsw.Connection, now: int, seqs: list[int], outcome: int) -> None:
     """Remove expired jobs of this outcome, and update the counters."""
-    changes = tally.Counters()
+    changes = counters.Counters()
     for kind in remove(connection, seqs):
         _gone(changes[kind], outcome)
-    tally.write(connection, now, changes)
+    counters.write(connection, now, changes)
 
 
 def queues(connection: apsw.Connection, now: int) -> list[QueueRecord]:

@@ -12,7 +12,7 @@ import orjson
 from rowlock.ids import is_uuid
 from rowlock.storage.overview import DeadGroup, DeadGroups, History, Minute, Running
 from rowlock.storage.records import JobFilter, JobId
-from rowlock.storage.sqlite import counters as tally
+from rowlock.storage.sqlite import counters
 from rowlock.storage.sqlite.operate import of_type
 from rowlock.storage.sqlite.rows import Row, json_text, moment
 from rowlock.storage.sqlite.sql import run
@@ -54,7 +54,7 @@ def _run_now(connection: apsw.Connection, now: int, job_id: JobId) -> bool:
     for seq, lease, attempt, deaths, error, queue in run(connection, "run_now", {"job_id": job_id.lower(), "now": now}):
         kept = {"seq": seq, "lease": lease, "attempt": attempt, "deaths": deaths, "error": error}
         run(connection, "wait_ready", {**kept, "available_at": now, "now": now})
-        tally.write(connection, now, {(queue, ""): tally.Change(delayed=-1)})
+        counters.write(connection, now, {(queue, ""): counters.Change(delayed=-1)})
         return True
     return False
 

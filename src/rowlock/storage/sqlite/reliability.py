@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import apsw
 
 from rowlock.storage.reliability import (
-    Deaths,
+    DeadLetters,
     Measure,
 )
 from rowlock.storage.sqlite.rows import moment
@@ -20,11 +20,11 @@ class Reliability(Worked):
 
     # -- alerts and measures -----------------------------------------------------------------------
 
-    async def unsaid_deaths(self) -> bool:
-        return bool(await self._read(lambda connection, now: value(connection, "unsaid_deaths")))
+    async def has_unnotified(self) -> bool:
+        return bool(await self._read(lambda connection, now: value(connection, "has_unnotified")))
 
-    async def say_deaths(self, notice_id: str, limit: int) -> list[Deaths]:
-        return await self._write(lambda connection, now: _say_deaths(connection, notice_id, limit))
+    async def assign_notification(self, notice_id: str, limit: int) -> list[DeadLetters]:
+        return await self._write(lambda connection, now: _assign_notification(connection, notice_id, limit))
 
     async def add_measures(self, measures: Mapping[Measure, float]) -> None:
         rows = [(*measure, number) for measure, number in measures.items()]
@@ -36,13 +36,13 @@ class Reliability(Worked):
         return {Measure(name, labels): number for name, labels, number in rows}
 
 
-def _say_deaths(connection: apsw.Connection, notice_id: str, limit: int) -> list[Deaths]:
+def _assign_notification(connection: apsw.Connection, notice_id: str, limit: int) -> list[DeadLetters]:
     asked = {"notice_id": notice_id}
-    run(connection, "say_deaths", {**asked, "limit": limit})
-    said = []
+    run(connection, "assign_notification", {**asked, "limit": limit})
+    notified = []
     for job_name, queue_name, count, first_at, last_at, attempts in run(connection, "said_deaths", asked):
-        last = run(connection, "last_said", {**asked, "job_name": job_name, "queue_name": queue_name})
+        last = run(connection, "last_notified", {**asked, "job_name": job_name, "queue_name": queue_name})
         job_ids = tuple(job_id for job_id, _ in last)
         times = (moment(first_at), moment(last_at))
-        said.append(Deaths(job_name, queue_name, count, *times, attempts, job_ids, last[0][1]))
-    return said
+        notified.append(DeadLetters(job_name, queue_name, count, *times, attempts, job_ids, last[0][1]))
+    return notified

@@ -33,14 +33,14 @@ _STATUS = {Outcome.SUCCEEDED: Status.SUCCEEDED, Outcome.FAILED: Status.FAILED, O
 
 def settle(connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement]) -> list[JobId]:
     """End these attempts; return the jobs whose lease was lost, which are unchanged."""
-    tally = Counters()
-    lost = _settle(connection, now, owner, settlements, tally)
-    tally.write(ApswCaller(connection), now)
+    counters = Counters()
+    lost = _settle(connection, now, owner, settlements, counters)
+    counters.write(ApswCaller(connection), now)
     return lost
 
 
 def _settle(
-    connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement], tally: Counters
+    connection: apsw.Connection, now: int, owner: WorkerId, settlements: Sequence[Settlement], counters: Counters
 ) -> list[JobId]:
     by_lease: dict[int, dict[JobId, Settlement]] = defaultdict(dict)
     lost = []
@@ -53,13 +53,13 @@ def _settle(
     # Nearly always all jobs have one lease number, so one statement checks job, lease and owner.
     for lease, batch in by_lease.items():
         ended = run(connection, "end_attempts", (apsw.carray(tuple(batch)), lease, owner))
-        _place(connection, now, owner, [(row, batch.pop(row[0])) for row in ended], tally)
+        _place(connection, now, owner, [(row, batch.pop(row[0])) for row in ended], counters)
         lost.extend(batch)
     return lost
 
 
 def _place(
-    connection: apsw.Connection, now: int, owner: WorkerId, ended: Sequence[tuple[Row, Settlement]], tally: Counters
+    connection: apsw.Connection, now: int, owner: WorkerId, ended: Sequence[tuple[Row, Settlement]], counters: Counters
 ) -> None:
     """Move each job whose attempt has ended to finished, ready or delayed, as its outcome requires."""
     finished, keys, waiting, failures, unstarted = [], [], [], [], []
@@ -69,7 +69,7 @@ def _place(
         if started_at is None and limit_key:
             unstarted.append((limit_key, locked_at, seq, lease))
         outcome = settlement.outcome
-        change = tally[settlement.queue, settlement.type]
+        change = counters[settlement.queue, settlement.type]
         change.failures += outcome in _FAILURES
         attempt -= outcome in _GIVEN_BACK
         deaths += outcome in _DEATHS
@@ -148,11 +148,11 @@ def rescue(
 ) -> list[Rescued]:
     """End the attempts whose lease expired: each job is retried, failed or cancelled."""
     rescued = []
-    tally = Counters()
+    counters = Counters()
     by_owner: dict[WorkerId, list[Settlement]] = defaultdict(list)
     for row in run(connection, "expired", {"now": now, "limit": limit}):
         job_id, type, queue, owner, attempt, max_attempts, lease, locked_at, cancel_requested, payload = row
-        tally[queue, type].rescues += 1
+        counters[queue, type].rescues += 1
         if cancel_requested:
             outcome = Outcome.CANCELLED
         elif attempt >= max_attempts:
@@ -175,10 +175,10 @@ def rescue(
         status = _STATUS.get(outcome, Status.QUEUED)
         rescued.append(Rescued(job_id, type, queue, owner, attempt, max_attempts, status))
     for owner, settlements in by_owner.items():
-        _settle(connection, now, owner, settlements, tally)
-    for change in tally.values():
+        _settle(connection, now, owner, settlements, counters)
+    for change in counters.values():
         change.retries, change.seconds = 0, 0.0  # a rescue is no retry, and how long the handler ran is not known
-    tally.write(ApswCaller(connection), now)
+    counters.write(ApswCaller(connection), now)
     return rescued
 
 

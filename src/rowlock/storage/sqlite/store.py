@@ -42,15 +42,14 @@ from rowlock.storage.records import (
     WorkerRecord,
 )
 from rowlock.storage.reliability import Activity, FailureFilter, FailureId, FailurePage, FailureRecord, Total
-from rowlock.storage.sqlite import claim, listen, operate, schema, settle
-from rowlock.storage.sqlite import counters as tally
+from rowlock.storage.sqlite import claim, counters, listen, operate, schema, settle
 from rowlock.storage.sqlite import diagnostics as diagnose
 from rowlock.storage.sqlite import failures as record
 from rowlock.storage.sqlite import retention as retain
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.calling import Calling
 from rowlock.storage.sqlite.changes import Changing
-from rowlock.storage.sqlite.connection import Line, Reader, Writer, path_of, started
+from rowlock.storage.sqlite.connection import Reader, SerialConnection, Writer, path_of, started
 from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.errors import explaining
 from rowlock.storage.sqlite.importing import Importing
@@ -79,7 +78,7 @@ class SqliteStore(Recording, Reliability, Changing, Importing, Calling, Watching
         self.path = path_of(url)
         self._writer: Writer | None = None
         self._reader: Reader | None = None
-        self._idle: list[Line] = []
+        self._idle: list[SerialConnection] = []
         self._opening = asyncio.Lock()
         self._closed = False
         self._round = claim.Round()
@@ -220,7 +219,7 @@ class SqliteStore(Recording, Reliability, Changing, Importing, Calling, Watching
     async def _transaction(self, *, looks: bool = False) -> AsyncIterator[SqliteTransaction]:
         if self._writer is None:
             await self._opened()
-        line = self._idle.pop() if self._idle else await started(Line, self.path, "transaction")
+        line = self._idle.pop() if self._idle else await started(SerialConnection, self.path, "transaction")
         transaction = SqliteTransaction(line, self._now, looks=looks)
         try:
             await transaction.begin()
@@ -286,16 +285,16 @@ class SqliteStore(Recording, Reliability, Changing, Importing, Calling, Watching
         return await self._read(lambda connection, now: operate.queues(connection, now))
 
     async def counts(self) -> dict[Status, int]:
-        return await self._read(lambda connection, now: tally.counts(connection))
+        return await self._read(lambda connection, now: counters.counts(connection))
 
     async def totals(self) -> list[Total]:
-        return await self._read(lambda connection, now: tally.totals(connection))
+        return await self._read(lambda connection, now: counters.totals(connection))
 
     async def activity(self, seconds: float) -> list[Activity]:
-        return await self._read(lambda connection, now: tally.activity(connection, now, seconds))
+        return await self._read(lambda connection, now: counters.activity(connection, now, seconds))
 
     async def compact(self, limit: int) -> int:
-        return await self._write(lambda connection, now: tally.forget(connection, now))
+        return await self._write(lambda connection, now: counters.forget(connection, now))
 
     async def failures(self, where: FailureFilter, limit: int, cursor: str | None = None) -> FailurePage:
         return await self._read(lambda connection, now: record.failures(connection, where, limit, cursor))

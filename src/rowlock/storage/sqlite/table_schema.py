@@ -81,7 +81,7 @@ def place(connection: apsw.Connection, name: str) -> tuple[str, str]:
     return (schema, table) if dot and table and schema.lower() in schemas else ("main", name)
 
 
-def shape_of(connection: apsw.Connection, name: str) -> TableSchema | None:
+def find_table(connection: apsw.Connection, name: str) -> TableSchema | None:
     schema, table = place(connection, name)
     found = connection.execute(_TABLE, (table, schema)).fetchone()
     if found is None:
@@ -129,21 +129,23 @@ def shape_of(connection: apsw.Connection, name: str) -> TableSchema | None:
 
 def must_have(connection: apsw.Connection, name: str, columns: Sequence[str] = ()) -> TableSchema:
     """Return the table's schema; raises StatementRefused if the table or one of these columns is missing."""
-    shape = shape_of(connection, name)
-    if shape is None:
+    table_schema = find_table(connection, name)
+    if table_schema is None:
         raise StatementRefused(f"there is no table {name}")
-    there = {column.name.lower() for column in shape.columns}
+    there = {column.name.lower() for column in table_schema.columns}
     if missing := [column for column in columns if column.lower() not in there]:
         raise StatementRefused(f"table {name} has no column {', '.join(missing)}")
-    return shape
+    return table_schema
 
 
 def found(connection: apsw.Connection, name: str) -> FoundTable | None:
-    shape = shape_of(connection, name)
-    if shape is None:
+    table_schema = find_table(connection, name)
+    if table_schema is None:
         return None
-    ((filled,),) = connection.execute(f"SELECT EXISTS (SELECT 1 FROM {shape.sql})").fetchall()  # noqa: S608 - quoted
-    return FoundTable(name, shape.columns, shape.keys, not filled, refers_to_itself=bool(shape.own_references))
+    ((filled,),) = connection.execute(f"SELECT EXISTS (SELECT 1 FROM {table_schema.sql})").fetchall()  # noqa: S608 - quoted
+    return FoundTable(
+        name, table_schema.columns, table_schema.keys, not filled, refers_to_itself=bool(table_schema.own_references)
+    )
 
 
 def creation(connection: apsw.Connection, name: str, columns: Sequence[Column], key: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import apsw
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 from rowlock.storage.sqlite.callers import ApswCaller
-from rowlock.storage.sqlite.connection import Line, roll_back
+from rowlock.storage.sqlite.connection import SerialConnection, roll_back
 from rowlock.storage.sqlite.connection import Work as LineWork
 from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
 from rowlock.storage.sqlite.importing import ImportingTransaction
@@ -26,9 +26,9 @@ T = TypeVar("T")
 class SqliteTransaction(ImportingTransaction, Loading, Recording):
     """A transaction on its own connection: it holds the write lock from start to end, or is read-only (`looks`)."""
 
-    def __init__(self, line: Line, now: Callable[[apsw.Connection], int], *, looks: bool = False) -> None:
+    def __init__(self, line: SerialConnection, now: Callable[[apsw.Connection], int], *, looks: bool = False) -> None:
         self.connection: Any = line.connection
-        self._line: Line | None = line
+        self._line: SerialConnection | None = line
         self._now = now
         self._looks = looks
 
@@ -53,7 +53,7 @@ class SqliteTransaction(ImportingTransaction, Loading, Recording):
     async def commit(self) -> None:
         await self._run(lambda connection: connection.execute("COMMIT"))
 
-    async def end(self) -> Line:
+    async def end(self) -> SerialConnection:
         """Roll back what was not committed and return the connection; this object cannot be used afterwards."""
         line, self._line, self.connection = self._line, None, None
         assert line is not None

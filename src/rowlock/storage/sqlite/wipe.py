@@ -20,11 +20,11 @@ def wiped(connection: apsw.Connection, table: str, scope: Mapping[str, Any]) -> 
 
     Raises ImportFault if other rows refer to them.
     """
-    shape = must_have(connection, table, list(scope))
+    table_schema = must_have(connection, table, list(scope))
     conditions = " AND ".join(f"{quoted(column)} IS ?" for column in scope) or "TRUE"
     given = [_kept(value) for value in scope.values()]
     try:
-        connection.execute(f"DELETE FROM {shape.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
+        connection.execute(f"DELETE FROM {table_schema.sql} WHERE {conditions}", given)  # noqa: S608 - quoted
     except apsw.ConstraintError as error:
         if not str(error).startswith(_REFERRED_TO):
             raise

@@ -34,7 +34,7 @@ BEGIN
         IF FOUND THEN
             INSERT INTO rowlock.finished (job_id, available_at, started_at, finished_at, lease, attempt, deaths, status, error)
             VALUES (_id, spent.available_at, NULL, clock, spent.lease, spent.attempt, spent.deaths, 3, 'cancelled before it started');
-            INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, cancelled)
+            INSERT INTO rowlock.counter_deltas (at, queue, type, alive, delayed, cancelled)
             VALUES (clock, job.queue, job.type, -1, later, 1);
             IF job.releases_key THEN
                 DELETE FROM rowlock.unique_keys k WHERE k.key = job.unique_key AND k.job_id = _id;

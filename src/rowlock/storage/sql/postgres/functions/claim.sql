@@ -34,7 +34,7 @@ BEGIN
     SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error FROM due;
     GET DIAGNOSTICS moved = ROW_COUNT;
     IF moved > 0 THEN
-        INSERT INTO rowlock.tallies (at, queue, type, delayed) VALUES (clock, _queue, '', -moved);
+        INSERT INTO rowlock.counter_deltas (at, queue, type, delayed) VALUES (clock, _queue, '', -moved);
     END IF;
 
     IF NOT EXISTS (SELECT FROM rowlock.ready r WHERE r.queue = _queue AND r.limit_key IS NOT NULL) THEN

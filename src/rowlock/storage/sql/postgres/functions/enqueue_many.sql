@@ -59,7 +59,7 @@ BEGIN
         )
         INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key)
         SELECT seq, id, 0, _priorities[1], 0, 0, _queues[1], _limit_keys[1] FROM made;
-        INSERT INTO rowlock.tallies (at, queue, type, alive) VALUES (clock, _queues[1], _types[1], cardinality(_ids));
+        INSERT INTO rowlock.counter_deltas (at, queue, type, alive) VALUES (clock, _queues[1], _types[1], cardinality(_ids));
     ELSE
         INSERT INTO rowlock.jobs (id, seq, created_at, visibility_ms, priority, max_attempts, releases_key,
                                   queue, type, payload, company_id, limit_key, unique_key, trace)
@@ -92,7 +92,7 @@ BEGIN
               AND (all_new OR u.ordinal <> ALL (refused));
         END IF;
 
-        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed)
+        INSERT INTO rowlock.counter_deltas (at, queue, type, alive, delayed)
         SELECT clock, coalesce(u.queue, _queues[1]), coalesce(u.type, _types[1]), count(*),
                count(*) FILTER (WHERE coalesce(u.available_at > clock, u.delay > 0, _delays[1] > 0, false))
         FROM unnest(_ids, _types, _queues, _delays, _available_at) WITH ORDINALITY

@@ -38,7 +38,7 @@ BEGIN
         SELECT job_id, seq, clock + delay * interval '1 second', lease, priority, attempt, deaths, queue, limit_key, clock, error
         FROM sorted WHERE outcome > 3 AND delay > 0
     ), tallied AS (
-        INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, failed, cancelled, failures, rescues)
+        INSERT INTO rowlock.counter_deltas (at, queue, type, alive, delayed, failed, cancelled, failures, rescues)
         SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
                count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
                count(*) FILTER (WHERE outcome <> 3), count(*)

@@ -30,7 +30,7 @@ BEGIN
         DELETE FROM rowlock.finished f USING again a WHERE f.job_id = a.id AND f.status <> 1
         RETURNING a.seq, a.id, f.lease, a.priority, a.queue, a.type, a.limit_key, f.error, f.status
     ), tallied AS (
-        INSERT INTO rowlock.tallies (at, queue, type, alive, failed, cancelled)
+        INSERT INTO rowlock.counter_deltas (at, queue, type, alive, failed, cancelled)
         SELECT clock, queue, type, count(*), -count(*) FILTER (WHERE status = 2), -count(*) FILTER (WHERE status = 3)
         FROM gone GROUP BY queue, type
     ), resolved AS (

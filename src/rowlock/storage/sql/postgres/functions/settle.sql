@@ -36,7 +36,7 @@ BEGIN
             DELETE FROM rowlock.unique_keys k
             WHERE k.job_id = ANY (freeing) AND k.key = ANY (ARRAY(SELECT j.unique_key FROM rowlock.jobs j WHERE j.id = ANY (freeing)));
         END IF;
-        INSERT INTO rowlock.tallies (at, queue, type, alive, succeeded, seconds)
+        INSERT INTO rowlock.counter_deltas (at, queue, type, alive, succeeded, seconds)
         SELECT clock, _queues[1], _types[1], -count(*), count(*), sum(u.seconds)
         FROM unnest(_ids, _seconds) AS u (id, seconds) WHERE all_of_them OR u.id = ANY (settled) HAVING count(*) > 0;
     ELSE
@@ -106,7 +106,7 @@ BEGIN
             WINDOW same AS (PARTITION BY x.id)
             ON CONFLICT (id) DO UPDATE SET occurrences = job_failures.occurrences + excluded.occurrences, last_failed_at = clock
         ), tallied AS (
-            INSERT INTO rowlock.tallies (at, queue, type, alive, delayed, succeeded, failed, cancelled, failures, retries, seconds)
+            INSERT INTO rowlock.counter_deltas (at, queue, type, alive, delayed, succeeded, failed, cancelled, failures, retries, seconds)
             SELECT clock, queue, type, -count(*) FILTER (WHERE outcome <= 3), count(*) FILTER (WHERE outcome > 3 AND delay > 0),
                    count(*) FILTER (WHERE outcome = 1), count(*) FILTER (WHERE outcome = 2), count(*) FILTER (WHERE outcome = 3),
                    count(*) FILTER (WHERE reported IN (2, 4, 6, 8)), count(*) FILTER (WHERE outcome = 4),

@@ -1,8 +1,8 @@
--- Counters, so that nothing counts jobs. Each state change appends its difference to `tallies` in its own transaction,
+-- Counters, so that nothing counts jobs. Each state change appends its difference to `counter_deltas` in its own transaction,
 -- without waiting for others; maintenance compacts these rows into `totals` and `minutes`.
 
 -- Differences that are not compacted yet.
-CREATE TABLE rowlock.tallies (
+CREATE TABLE rowlock.counter_deltas (
     at        timestamptz NOT NULL,
     queue     text NOT NULL,
     type      text NOT NULL,                -- '': unknown
@@ -16,7 +16,7 @@ CREATE TABLE rowlock.tallies (
     rescues   integer NOT NULL DEFAULT 0,
     seconds   double precision NOT NULL DEFAULT 0
 );
-ALTER TABLE rowlock.tallies SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE rowlock.counter_deltas SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Number of jobs per queue and type, by status.
 CREATE TABLE rowlock.totals (

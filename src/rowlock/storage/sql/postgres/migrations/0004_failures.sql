@@ -26,8 +26,8 @@ CREATE INDEX job_failures_in_time ON rowlock.job_failures (first_failed_at, id);
 CREATE INDEX job_failures_of_name ON rowlock.job_failures (job_name, first_failed_at, id);
 CREATE INDEX job_failures_of_queue ON rowlock.job_failures (queue_name, first_failed_at, id);
 CREATE INDEX job_failures_of_company ON rowlock.job_failures (company_id, first_failed_at, id) WHERE company_id IS NOT NULL;
-CREATE INDEX job_failures_unsaid ON rowlock.job_failures (first_failed_at) WHERE is_final_attempt AND notice_id IS NULL;
-CREATE INDEX job_failures_said ON rowlock.job_failures (notice_id) WHERE notice_id IS NOT NULL;
+CREATE INDEX job_failures_unnotified ON rowlock.job_failures (first_failed_at) WHERE is_final_attempt AND notice_id IS NULL;
+CREATE INDEX job_failures_notified ON rowlock.job_failures (notice_id) WHERE notice_id IS NOT NULL;
 
 -- Alerts that are raised at the moment.
 CREATE TABLE rowlock.alerts (

@@ -22,7 +22,7 @@ WITH doomed AS (
 ), removed AS (
     DELETE FROM rowlock.jobs j USING doomed d WHERE j.id = d.job_id RETURNING j.id, j.queue, j.type, d.status
 ), tallied AS (
-    INSERT INTO rowlock.tallies (at, queue, type, failed, cancelled)
+    INSERT INTO rowlock.counter_deltas (at, queue, type, failed, cancelled)
     SELECT coalesce($2::timestamptz, clock_timestamp()), queue, type,
            -count(*) FILTER (WHERE status = 2), -count(*) FILTER (WHERE status = 3)
     FROM removed GROUP BY queue, type
@@ -41,7 +41,7 @@ WITH clock AS (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), counted AS (
     SELECT queue, sum(alive) AS alive, sum(delayed) AS delayed FROM (
-        SELECT queue, alive, delayed FROM rowlock.totals UNION ALL SELECT queue, alive, delayed FROM rowlock.tallies) t
+        SELECT queue, alive, delayed FROM rowlock.totals UNION ALL SELECT queue, alive, delayed FROM rowlock.counter_deltas) t
     GROUP BY queue
 ), running AS (
     SELECT j.queue, count(*) AS processing
@@ -72,7 +72,7 @@ WITH summed AS (
     SELECT coalesce(sum(alive), 0)::bigint AS alive, coalesce(sum(succeeded), 0)::bigint AS succeeded,
            coalesce(sum(failed), 0)::bigint AS failed, coalesce(sum(cancelled), 0)::bigint AS cancelled
     FROM (SELECT alive, succeeded, failed, cancelled FROM rowlock.totals
-          UNION ALL SELECT alive, succeeded, failed, cancelled FROM rowlock.tallies) t
+          UNION ALL SELECT alive, succeeded, failed, cancelled FROM rowlock.counter_deltas) t
 )
 SELECT s.alive - r.count, r.count, s.succeeded, s.failed, s.cancelled
 FROM summed s, (SELECT count(*) FROM rowlock.running) r
@@ -84,7 +84,7 @@ WITH recent AS (
     WHERE minute >= date_trunc('minute', coalesce($2::timestamptz, clock_timestamp()) - $1::double precision * interval '1 second')
     UNION ALL
     SELECT queue, type, greatest(succeeded, 0), greatest(failed, 0), greatest(cancelled, 0), failures, retries, rescues, seconds
-    FROM rowlock.tallies
+    FROM rowlock.counter_deltas
     WHERE at >= date_trunc('minute', coalesce($2::timestamptz, clock_timestamp()) - $1::double precision * interval '1 second')
 )
 SELECT queue, type, sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(failures)::bigint,
@@ -95,13 +95,13 @@ HAVING sum(succeeded + failed + cancelled + failures + retries + rescues) > 0 OR
 -- name: totals
 SELECT queue, type, sum(alive)::bigint, sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint
 FROM (SELECT queue, type, alive, succeeded, failed, cancelled FROM rowlock.totals
-      UNION ALL SELECT queue, type, alive, succeeded, failed, cancelled FROM rowlock.tallies) t
+      UNION ALL SELECT queue, type, alive, succeeded, failed, cancelled FROM rowlock.counter_deltas) t
 WHERE type <> '' GROUP BY queue, type ORDER BY queue, type
 
 -- name: compact
 WITH gone AS (
-    DELETE FROM rowlock.tallies
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM rowlock.tallies LIMIT $1 FOR UPDATE SKIP LOCKED))
+    DELETE FROM rowlock.counter_deltas
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM rowlock.counter_deltas LIMIT $1 FOR UPDATE SKIP LOCKED))
     RETURNING *
 ), total AS (
     INSERT INTO rowlock.totals AS t (queue, type, alive, delayed, succeeded, failed, cancelled)
@@ -143,7 +143,7 @@ WITH doomed AS (
 ), removed AS (
     DELETE FROM rowlock.jobs j USING doomed d WHERE j.id = d.job_id RETURNING j.queue, j.type
 ), tallied AS (
-    INSERT INTO rowlock.tallies (at, queue, type, succeeded, failed, cancelled)
+    INSERT INTO rowlock.counter_deltas (at, queue, type, succeeded, failed, cancelled)
     SELECT coalesce($4::timestamptz, clock_timestamp()), queue, type, CASE $1 WHEN 1 THEN -count(*) ELSE 0 END,
            CASE $1 WHEN 2 THEN -count(*) ELSE 0 END, CASE $1 WHEN 3 THEN -count(*) ELSE 0 END
     FROM removed GROUP BY queue, type
@@ -161,7 +161,7 @@ WITH oldest_kept AS (
 ), removed AS (
     DELETE FROM rowlock.jobs j USING doomed d WHERE j.id = d.job_id RETURNING j.queue, j.type
 ), tallied AS (
-    INSERT INTO rowlock.tallies (at, queue, type, succeeded, failed, cancelled)
+    INSERT INTO rowlock.counter_deltas (at, queue, type, succeeded, failed, cancelled)
     SELECT coalesce($4::timestamptz, clock_timestamp()), queue, type, CASE $1 WHEN 1 THEN -count(*) ELSE 0 END,
            CASE $1 WHEN 2 THEN -count(*) ELSE 0 END, CASE $1 WHEN 3 THEN -count(*) ELSE 0 END
     FROM removed GROUP BY queue, type

@@ -14,7 +14,7 @@ WITH clock AS (
     INSERT INTO rowlock.ready (seq, job_id, lease, priority, attempt, deaths, queue, limit_key, available_at, updated_at, error)
     SELECT seq, job_id, lease, priority, attempt, deaths, queue, limit_key, now, now, error FROM moved
 ), tallied AS (
-    INSERT INTO rowlock.tallies (at, queue, type, delayed) SELECT now, queue, '', -1 FROM moved
+    INSERT INTO rowlock.counter_deltas (at, queue, type, delayed) SELECT now, queue, '', -1 FROM moved
 )
 SELECT queue FROM moved
 
@@ -50,7 +50,7 @@ WITH clock AS (
     WHERE m.minute > c.minute - $1::integer * interval '1 minute'
     UNION ALL
     SELECT date_trunc('minute', t.at), t.queue, greatest(t.succeeded, 0), greatest(t.failed, 0), t.failures
-    FROM clock c, rowlock.tallies t
+    FROM clock c, rowlock.counter_deltas t
     WHERE t.at >= c.minute - ($1::integer - 1) * interval '1 minute' AND t.type <> ''
 )
 SELECT minute, NULL::text, 0::bigint, 0::bigint, 0::bigint, NULL::text FROM clock

@@ -1,7 +1,7 @@
--- name: unsaid_deaths
+-- name: has_unnotified
 SELECT EXISTS (SELECT FROM rowlock.job_failures WHERE is_final_attempt AND notice_id IS NULL)
 
--- name: say_deaths
+-- name: assign_notification
 UPDATE rowlock.job_failures SET notice_id = $1::uuid WHERE id = ANY (ARRAY(
     SELECT id FROM rowlock.job_failures WHERE is_final_attempt AND notice_id IS NULL
     ORDER BY first_failed_at LIMIT $2 FOR UPDATE SKIP LOCKED))

@@ -53,19 +53,19 @@ ORDER BY q.ordinal
 SELECT rowlock.settle($1::uuid, string_to_array($2::text, chr(30))::uuid[], $3, $4, $5, $6, $7, $8, $9, $10, CAST($11::text AS json), $12)
 
 -- name: progress
-WITH told AS (
+WITH reported AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::smallint[], $5::text[]) AS u (id, lease, percent, message)
 ), held AS MATERIALIZED (
     -- Locked in the same order as in settle: two processes that change the same jobs cannot deadlock.
     SELECT r.job_id FROM rowlock.running r WHERE r.job_id = ANY ($2::uuid[]) AND r.owner = $1::uuid
     ORDER BY r.job_id FOR UPDATE
-), noted AS (
+), recorded AS (
     UPDATE rowlock.running r
     SET progress = t.percent, message = t.message, updated_at = coalesce($6::timestamptz, clock_timestamp())
-    FROM told t, held h WHERE r.job_id = h.job_id AND r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
+    FROM reported t, held h WHERE r.job_id = h.job_id AND r.job_id = t.id AND r.lease = t.lease AND r.owner = $1::uuid
     RETURNING r.job_id
 )
-SELECT t.id::text FROM told t WHERE t.id NOT IN (SELECT job_id FROM noted)
+SELECT t.id::text FROM reported t WHERE t.id NOT IN (SELECT job_id FROM recorded)
 
 -- name: any_expired
 SELECT EXISTS (

@@ -27,8 +27,8 @@ CREATE INDEX job_failures_in_time ON job_failures (first_failed_at, id);
 CREATE INDEX job_failures_of_name ON job_failures (job_name, first_failed_at, id);
 CREATE INDEX job_failures_of_queue ON job_failures (queue_name, first_failed_at, id);
 CREATE INDEX job_failures_of_company ON job_failures (company_id, first_failed_at, id) WHERE company_id IS NOT NULL;
-CREATE INDEX job_failures_unsaid ON job_failures (first_failed_at) WHERE is_final_attempt = 1 AND notice_id IS NULL;
-CREATE INDEX job_failures_said ON job_failures (notice_id) WHERE notice_id IS NOT NULL;
+CREATE INDEX job_failures_unnotified ON job_failures (first_failed_at) WHERE is_final_attempt = 1 AND notice_id IS NULL;
+CREATE INDEX job_failures_notified ON job_failures (notice_id) WHERE notice_id IS NOT NULL;
 
 -- Alerts that are raised at the moment.
 CREATE TABLE alerts (
