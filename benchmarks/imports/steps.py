@@ -50,7 +50,7 @@ IN_WORKERS = (
     f"{_SQLITE}.importing:*.end_chunk",
     "rowlock.jobs.transaction:JobTransaction.__aenter__",
     "rowlock.jobs.transaction:JobTransaction.__aexit__",
-    f"{_IMPORTS}.finish:sweep",
+    f"{_IMPORTS}.finish:clean",
 )
 IN_PLANNER = (
     f"{_IMPORTS}.planner:open_delimited",

@@ -62,7 +62,7 @@ async def test_an_import_is_recorded_as_it_was_given(store: Store, other: Store,
     assert (one.company_id, one.project_id, one.user_id, one.options) == ("acme", "p1", "u1", '{"sheet": "AP Data"}')
     assert (one.progress, one.message, one.total_chunks, one.completed_chunks) == (0, None, None, 0)
     assert (one.counts, one.error_count, one.meta, one.error, one.result) == (Counts(), 0, "{}", None, None)
-    assert (one.started_at, one.finished_at, one.swept_at, one.scope) == (None, None, None, None)
+    assert (one.started_at, one.finished_at, one.cleaned_at, one.scope) == (None, None, None, None)
     assert near(one.created_at, clock.now())
     assert near(one.updated_at, clock.now())
 
@@ -112,7 +112,7 @@ async def test_an_id_that_is_nobodys_finds_and_changes_nothing(store: Store, str
     assert await store.note_import(strange, 5, "Reading") is False
     assert await store.cancel_import(strange) is None
     assert await store.resume_import(strange, {-1: import_job()}) is False
-    assert await store.sweep_import(strange) is False
+    assert await store.clean_import(strange) is False
     assert await plan_it(store, strange) is False
     assert await end_chunk(store, strange, 0) is None
     assert await end(store, strange) is False

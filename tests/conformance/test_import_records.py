@@ -95,7 +95,7 @@ async def test_a_listed_import_is_as_whole_as_one_asked_for(store: Store) -> Non
 
 async def test_the_files_of_what_succeeded_may_go_at_once(store: Store) -> None:
     import_id = await in_status(store, ImportStatus.SUCCEEDED)
-    (one,) = await store.sweepable_imports(30, 10)
+    (one,) = await store.cleanable_imports(30, 10)
     assert one == await found(store, import_id)
 
 
@@ -107,9 +107,9 @@ async def test_the_files_of_a_dry_run_stay_for_some_days_to_be_imported_for_real
     )
     real = await in_status(store, ImportStatus.SUCCEEDED, options='{"sheet": null, "dryRun": false, "force": false}')
     clock.advance(days=29.9)
-    assert names(await store.sweepable_imports(30, 10)) == [real]
+    assert names(await store.cleanable_imports(30, 10)) == [real]
     clock.advance(days=0.2)
-    assert names(await store.sweepable_imports(30, 10)) == [import_id, real]
+    assert names(await store.cleanable_imports(30, 10)) == [import_id, real]
 
 
 @pytest.mark.parametrize("state", DEAD)
@@ -118,18 +118,18 @@ async def test_the_files_of_what_can_be_resumed_stay_for_some_days(
 ) -> None:
     import_id = await in_status(store, state)
     clock.advance(days=29.9)
-    assert await store.sweepable_imports(30, 10) == []
+    assert await store.cleanable_imports(30, 10) == []
     clock.advance(days=0.2)
-    assert names(await store.sweepable_imports(30, 10)) == [import_id]
+    assert names(await store.cleanable_imports(30, 10)) == [import_id]
 
 
 async def test_the_files_of_what_is_not_over_stay(store: Store, clock: FakeClock) -> None:
     made = [await queued(store), await started(store), await planned(store)]
     clock.advance(days=1000)
-    assert await store.sweepable_imports(0, 10) == []
+    assert await store.cleanable_imports(0, 10) == []
     for import_id in made:
         before = await standing(store, import_id)
-        assert await store.sweep_import(import_id) is False
+        assert await store.clean_import(import_id) is False
         assert await standing(store, import_id) == before
 
 
@@ -137,39 +137,39 @@ async def test_a_resumed_import_keeps_its_files(store: Store, clock: FakeClock) 
     import_id = await in_status(store, ImportStatus.FAILED)
     clock.advance(days=31)
     assert await store.resume_import(import_id, jobs_for(0, 1))
-    assert await store.sweepable_imports(30, 10) == []
+    assert await store.cleanable_imports(30, 10) == []
 
 
 @pytest.mark.parametrize("state", ENDED)
-async def test_what_was_swept_is_not_swept_again(store: Store, clock: FakeClock, state: ImportStatus) -> None:
+async def test_what_was_cleaned_is_not_cleaned_again(store: Store, clock: FakeClock, state: ImportStatus) -> None:
     import_id = await in_status(store, state)
     clock.advance(days=31)
-    assert await store.sweep_import(import_id) is True
-    swept_at = (await found(store, import_id)).swept_at
-    assert near(swept_at, clock.now())
+    assert await store.clean_import(import_id) is True
+    cleaned_at = (await found(store, import_id)).cleaned_at
+    assert near(cleaned_at, clock.now())
     clock.advance(days=1)
-    assert await store.sweepable_imports(30, 10) == []
-    assert await store.sweep_import(import_id) is True
-    assert (await found(store, import_id)).swept_at == swept_at
+    assert await store.cleanable_imports(30, 10) == []
+    assert await store.clean_import(import_id) is True
+    assert (await found(store, import_id)).cleaned_at == cleaned_at
     assert (await found(store, import_id)).status is state
 
 
-async def test_the_first_to_end_are_swept_first(store: Store, clock: FakeClock) -> None:
+async def test_the_first_to_end_are_cleaned_first(store: Store, clock: FakeClock) -> None:
     made = [await loaded(store) for _ in range(4)]
     for import_id in (made[2], made[0], made[3], made[1]):
         clock.advance(1)
         await end(store, import_id)
-    assert names(await store.sweepable_imports(30, 3)) == [made[2], made[0], made[3]]
+    assert names(await store.cleanable_imports(30, 3)) == [made[2], made[0], made[3]]
 
 
 # -- pruning -----------------------------------------------------------------------------------------
 
 
-async def test_records_go_when_they_were_swept_and_ended_long_ago(store: Store, clock: FakeClock) -> None:
+async def test_records_go_when_they_were_cleaned_and_ended_long_ago(store: Store, clock: FakeClock) -> None:
     import_id = await planned(store)
     await end_chunk(store, import_id, 0, with_errors(2, 3))
     await end(store, import_id)
-    await store.sweep_import(import_id)
+    await store.clean_import(import_id)
     clock.advance(days=89)
     assert await store.prune_imports(90, 10) == 0
     clock.advance(days=2)
@@ -195,7 +195,7 @@ async def test_the_oldest_records_go_first_and_no_more_than_asked_for(store: Sto
         clock.advance(1)
         await end_chunk(store, import_id, 0, with_errors(2))
         await end(store, import_id)
-        await store.sweep_import(import_id)
+        await store.clean_import(import_id)
     clock.advance(days=91)
     assert await store.prune_imports(90, 2) == 2
     assert await ids(store) == made[:1:-1]
@@ -206,7 +206,7 @@ async def test_the_oldest_records_go_first_and_no_more_than_asked_for(store: Sto
 
 async def test_a_file_whose_import_was_pruned_may_come_again(store: Store, clock: FakeClock) -> None:
     import_id = await in_status(store, ImportStatus.SUCCEEDED, sha256="b")
-    await store.sweep_import(import_id)
+    await store.clean_import(import_id)
     assert not (await add(store, sha256="b")).created
     clock.advance(days=2)
     await store.prune_imports(1, 10)
@@ -243,7 +243,7 @@ async def test_a_row_that_two_chunks_speak_of_is_one_of_those_that_are_kept(stor
 
 @pytest.mark.parametrize(("kept", "rows"), [(None, [1, 2, 3, 4]), (0, []), (3, [1, 2, 3]), (4, [1, 2, 3, 4])])
 @pytest.mark.parametrize("state", ENDED)
-async def test_a_sweep_forgets_errors_beyond_those_that_are_kept(
+async def test_a_cleanup_forgets_errors_beyond_those_that_are_kept(
     store: Store, state: ImportStatus, kept: int | None, rows: list[int]
 ) -> None:
     import_id, other_one = await planned(store, 2), await planned(store, 1)
@@ -251,17 +251,17 @@ async def test_a_sweep_forgets_errors_beyond_those_that_are_kept(
     for chunk in range(2):
         await end_chunk(store, import_id, chunk, with_errors(chunk + 1, chunk + 3))
     await end(store, import_id, state)
-    assert await store.sweep_import(import_id, errors_kept=kept) is True
+    assert await store.clean_import(import_id, errors_kept=kept) is True
     assert await error_rows(store, import_id) == rows
     assert (await found(store, import_id)).error_count == 4
     assert await error_rows(store, other_one) == [1, 2, 3, 4]
 
 
-async def test_a_sweep_of_what_is_not_over_forgets_no_errors(store: Store) -> None:
+async def test_a_cleanup_of_what_is_not_over_forgets_no_errors(store: Store) -> None:
     import_id = await planned(store, 1)
     await end_chunk(store, import_id, 0, with_errors(1, 2))
-    assert await store.sweep_import(import_id, errors_kept=0) is False
-    assert await store.sweep_import("nobody", errors_kept=0) is False
+    assert await store.clean_import(import_id, errors_kept=0) is False
+    assert await store.clean_import("nobody", errors_kept=0) is False
     assert await error_rows(store, import_id) == [1, 2]
 
 

@@ -183,9 +183,9 @@ async def test_a_chunk_that_is_another_jobs_since_the_resume_is_not_the_old_ones
     assert await end_chunk(store, import_id, 0, CLEAN, jobs[0].id) is not None
 
 
-async def test_a_swept_import_is_not_resumed(store: Store) -> None:
+async def test_a_cleaned_import_is_not_resumed(store: Store) -> None:
     import_id = await partly(store)
-    assert await store.sweep_import(import_id)
+    assert await store.clean_import(import_id)
     before = await standing(store, import_id)
     assert await store.resume_import(import_id, jobs_for(0, 2)) is False
     assert await standing(store, import_id) == before
@@ -215,15 +215,15 @@ async def test_of_two_who_resume_at_once_one_does(store: Store, other: Store) ->
         assert await store.get(loser[0].id) is None
 
 
-async def test_a_sweep_and_a_resume_at_once_agree(store: Store, other: Store) -> None:
+async def test_a_cleanup_and_a_resume_at_once_agree(store: Store, other: Store) -> None:
     for _ in range(5):
         import_id = await partly(store)
-        resumed, swept = await asyncio.gather(
-            store.resume_import(import_id, jobs_for(0, 2)), other.sweep_import(import_id)
+        resumed, cleaned = await asyncio.gather(
+            store.resume_import(import_id, jobs_for(0, 2)), other.clean_import(import_id)
         )
-        assert resumed is not swept
+        assert resumed is not cleaned
         one = await found(store, import_id)
-        assert (one.status is ImportStatus.RUNNING, one.swept_at is None) == (resumed, resumed)
+        assert (one.status is ImportStatus.RUNNING, one.cleaned_at is None) == (resumed, resumed)
 
 
 async def test_workers_hear_of_a_resume(store: Store, other: Store) -> None:
@@ -319,7 +319,7 @@ async def test_an_import_whose_job_was_removed_fails(store: Store) -> None:
     assert await store.discard(JobFilter(ids=[job]), 1) == [job]
     told = await closed_error(store, import_id)
     assert (told["code"], told["jobId"], told["chunk"]) == ("job_failed", job, 0)
-    assert "removed" in str(told["message"])
+    assert "deleted" in str(told["message"])
 
 
 async def test_an_import_whose_job_succeeded_without_doing_its_part_fails(store: Store) -> None:

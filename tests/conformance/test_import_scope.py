@@ -163,9 +163,9 @@ async def test_a_newer_replace_is_not_pruned_while_an_older_one_could_be_resumed
     older = await partly(store, scope=SCOPE)
     newer = await loaded(store, scope=SCOPE)
     await end(store, newer)
-    await store.sweep_import(newer)
+    await store.clean_import(newer)
     clock.advance(days=10)
     assert await store.prune_imports(5, 10) == 0
     await refused(store, older, 0, 2)
-    assert await store.sweep_import(older)
+    assert await store.clean_import(older)
     assert await store.prune_imports(5, 10) == 2

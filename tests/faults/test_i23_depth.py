@@ -155,7 +155,7 @@ def assert_by_index(found: dict[str, tuple[int, int]], *tables: str) -> None:
 
 
 @pytest.fixture
-async def unswept(postgres_database: PostgresDatabase) -> PostgresDatabase:
+async def uncleaned(postgres_database: PostgresDatabase) -> PostgresDatabase:
     """A database without autovacuum: only the test vacuums and analyses."""
     for table in ("ready", "running", "delayed", "jobs", "finished"):
         postgres_database.run(f"ALTER TABLE rowlock.{table} SET (autovacuum_enabled = off)")
@@ -163,8 +163,8 @@ async def unswept(postgres_database: PostgresDatabase) -> PostgresDatabase:
 
 
 @pytest.fixture
-async def postgres_store(unswept: PostgresDatabase) -> AsyncIterator[Store]:
-    store = open_store(load(database_url=unswept.url), StoreClock())
+async def postgres_store(uncleaned: PostgresDatabase) -> AsyncIterator[Store]:
+    store = open_store(load(database_url=uncleaned.url), StoreClock())
     await store.open()
     yield store
     await store.close()
@@ -172,7 +172,7 @@ async def postgres_store(unswept: PostgresDatabase) -> AsyncIterator[Store]:
 
 @pytest.mark.parametrize("limit_key", [None, "far"])
 async def test_the_claim_uses_its_index_whatever_the_statistics_say(
-    unswept: PostgresDatabase, postgres_store: Store, limit_key: str | None
+    uncleaned: PostgresDatabase, postgres_store: Store, limit_key: str | None
 ) -> None:
     store = postgres_store
     await store.define_limits([Limit("far", concurrency=TOGETHER)])
@@ -180,17 +180,17 @@ async def test_the_claim_uses_its_index_whatever_the_statistics_say(
     def check(kept: Session) -> None:
         """Check in a session with cached plans and in a new one."""
         assert_by_index(claim_scans(kept))
-        with psycopg.connect(unswept.url) as fresh:
+        with psycopg.connect(uncleaned.url) as fresh:
             assert_by_index(claim_scans(fresh))
 
-    with psycopg.connect(unswept.url) as kept:
+    with psycopg.connect(uncleaned.url) as kept:
         check(kept)  # new, never analysed
         await put(store, SHORT, limit_key=limit_key)
         check(kept)  # deep, the statistics say empty
-        unswept.run("ANALYZE")
+        uncleaned.run("ANALYZE")
         check(kept)  # deep, the statistics are right
         await finish(store, SHORT)
-        unswept.run("ANALYZE")
+        uncleaned.run("ANALYZE")
         check(kept)  # empty and bloated, analysed at the worst moment
         await put(store, SHORT, limit_key=limit_key)
         check(kept)  # deep again, the statistics still say empty
@@ -203,10 +203,10 @@ async def test_the_claim_uses_its_index_whatever_the_statistics_say(
         assert_by_index(settled, "running", "jobs", "finished", "unique_keys")
 
 
-async def test_the_guard_notices_that_the_index_was_dropped(unswept: PostgresDatabase, postgres_store: Store) -> None:
+async def test_the_guard_notices_that_the_index_was_dropped(uncleaned: PostgresDatabase, postgres_store: Store) -> None:
     await put(postgres_store, 2_000)
-    unswept.run("DROP INDEX rowlock.ready_order")
-    with psycopg.connect(unswept.url) as session, pytest.raises(AssertionError, match="ready"):
+    uncleaned.run("DROP INDEX rowlock.ready_order")
+    with psycopg.connect(uncleaned.url) as session, pytest.raises(AssertionError, match="ready"):
         assert_by_index(claim_scans(session))
 
 

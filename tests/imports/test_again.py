@@ -18,7 +18,7 @@ FILE = "E-mail,Name,credit\na@x.org,Ann,1\nb@x.org,Bob,2\nbad,B,1\n"
 
 async def test_a_dry_run_keeps_its_file_and_nothing_else(office: Office) -> None:
     checked = await office.run(FILE, dry_run=True)
-    assert checked.swept_at is None
+    assert checked.cleaned_at is None
     assert stored_files(office.folder / "store") == [checked.path]
 
 

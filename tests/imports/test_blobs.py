@@ -88,14 +88,14 @@ async def test_a_name_that_is_none_of_ours_is_refused(blobs: Blobs, tmp_path: Pa
     assert made.exists()
 
 
-async def test_what_was_begun_long_ago_and_never_put_is_swept(blobs: Blobs) -> None:
+async def test_what_was_begun_long_ago_and_never_put_is_cleaned(blobs: Blobs) -> None:
     for name in ("old", "new"):
         (blobs.scratch / name).write_bytes(b"x")
     (blobs.scratch / "folder").mkdir()
     (blobs.scratch / "folder" / "0.arrow").write_bytes(b"x")
     for name in ("old", "folder"):
         os.utime(blobs.scratch / name, (1, 1))
-    assert await blobs.sweep_scratch(86_400) == 2
+    assert await blobs.clean_scratch(86_400) == 2
     assert everything(blobs.scratch) == ["new"]
 
 

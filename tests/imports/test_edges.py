@@ -227,7 +227,7 @@ async def test_chunks_with_too_many_errors_do_not_get_in_each_others_way(make_of
     assert [row.row for row in await office.errors(record.id)] == list(range(2, 32, 3))
 
 
-async def test_errors_that_a_chunk_cannot_trim_are_trimmed_by_the_sweeper(
+async def test_errors_that_a_chunk_cannot_trim_are_trimmed_by_the_cleanup(
     make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     office = await make_office(import_chunk_bytes=SMALL_BYTES, import_errors_max=10)
@@ -292,7 +292,7 @@ async def test_a_staging_table_goes_with_the_files(make_office: MakeOffice) -> N
     office = await make_office(declare(policy="all_or_nothing", errors_max=3), keep_import_file_days=0.0)
     record = await office.run(customers_csv([("bad", "B", "1") for _ in range(10)]))
     assert record.status is ImportStatus.FAILED
-    await office.app.imports.sweep()
+    await office.app.imports.clean()
     async with office.app.store.transaction() as transaction:
         assert await transaction.table(transaction.staging_table(record.id)) is None
 

@@ -42,7 +42,7 @@ async def test_progress_is_100_and_files_are_gone_when_it_succeeded(office: Offi
     record = await office.run(customers_csv([("a@x.org", "Ann", "1")]))
 
     assert (record.progress, record.completed_chunks, record.total_chunks) == (100, 1, 1)
-    assert record.swept_at is not None
+    assert record.cleaned_at is not None
     assert stored_files(office.folder / "store") == []
 
 

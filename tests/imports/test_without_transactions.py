@@ -361,7 +361,7 @@ async def test_a_replace_that_was_cancelled_removes_nothing_that_it_has_not_repl
     assert {email for email, *_ in people(alone)} == {"old@x.org", *(email for email, *_ in PEOPLE)}
 
 
-async def test_an_import_that_is_swept_while_it_is_resumed_stays_over(
+async def test_an_import_that_is_cleaned_while_it_is_resumed_stays_over(
     make_office: MakeOffice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     office = await make_office()
@@ -370,18 +370,18 @@ async def test_an_import_that_is_swept_while_it_is_resumed_stays_over(
     await store.cancel_import(import_id)
     resumed = import_steps._resumed
 
-    async def sweeping(*given: Any) -> Any:
+    async def cleaning(*given: Any) -> Any:
         change = await resumed(*given)
-        assert await store.sweep_import(import_id)
+        assert await store.clean_import(import_id)
         return change
 
-    monkeypatch.setattr(import_steps, "_resumed", sweeping)
+    monkeypatch.setattr(import_steps, "_resumed", cleaning)
     with pytest.raises(ImportNotResumable):
         await office.app.imports.resume(import_id)
     record = await office.app.imports.get(import_id)
 
     assert record.status is ImportStatus.CANCELLED
-    assert record.swept_at is not None
+    assert record.cleaned_at is not None
 
 
 async def test_two_imports_into_one_collection_at_once_write_every_row(

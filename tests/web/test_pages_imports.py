@@ -402,9 +402,9 @@ async def test_what_was_imported_for_real_is_not_offered_again_whatever_the_addr
     assert "Import it again" not in (await paper(shop, f"{running}?before={real[9:]}")).buttons
 
 
-async def test_a_check_whose_file_was_swept_offers_no_import(shop: Site) -> None:
+async def test_a_check_whose_file_was_cleaned_offers_no_import(shop: Site) -> None:
     path = await done(shop, dryRun="true")
-    assert await shop.app.store.sweep_import(path[9:])
+    assert await shop.app.store.clean_import(path[9:])
     page = await paper(shop, path)
     assert not any(label.startswith("Import") for label in page.buttons)
     assert "Upload another file" in page.links

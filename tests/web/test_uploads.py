@@ -367,7 +367,7 @@ async def test_a_disk_that_fails_is_told_without_where_it_is(make_shop: Any, tmp
     assert await count(shop) == 0
 
 
-async def test_files_without_an_import_are_swept_after_a_day(shop: Site) -> None:
+async def test_files_without_an_import_are_cleaned_after_a_day(shop: Site) -> None:
     from rowlock.imports.intake.intake import Intake
 
     kept = (await raw(shop)).json()["csvPath"]
@@ -377,7 +377,7 @@ async def test_files_without_an_import_are_swept_after_a_day(shop: Site) -> None
     recent = f"imports/{(await raw(shop, CSV + b'x')).json()['id'][:-4]}0000/source.csv"
     await intake.blobs.put(recent, CSV)
     assert old in files(shop)
-    await shop.app.imports.sweep_forgotten()
+    await shop.app.imports.clean_forgotten()
     assert old not in files(shop)
     assert {kept, recent} <= set(files(shop))
 

@@ -15,35 +15,35 @@ _BATCH = 100
 _STALE_SECONDS = 86_400.0
 
 
-async def sweep(context: ImportContext, record: ImportRecord) -> None:
+async def clean(context: ImportContext, record: ImportRecord) -> None:
     """Delete the files and the staging table of an ended import, which can no longer be resumed."""
     store = context.engine.store
-    if await store.sweep_import(record.id, errors_kept=context.engine.settings.import_errors_max):
+    if await store.clean_import(record.id, errors_kept=context.engine.settings.import_errors_max):
         if staged := loads(record.meta).get("staged"):
             async with store.transaction() as transaction:
                 await transaction.drop_table(staged)
         await context.blobs.delete(upload_folder(record.id))
 
 
-async def sweep_chunks(context: ImportContext, record: ImportRecord) -> None:
+async def clean_chunks(context: ImportContext, record: ImportRecord) -> None:
     """Delete the chunk files of an ended dry run; the uploaded file stays, as it may be imported for real."""
     if folder := loads(record.meta).get("folder"):
         await context.blobs.delete(folder)
 
 
-async def sweep_ended(context: ImportContext) -> None:
+async def clean_ended(context: ImportContext) -> None:
     """Delete the files of imports that succeeded, and of other ended imports after `keep_import_file_days`."""
     days = context.engine.settings.keep_import_file_days
-    for record in await context.engine.store.sweepable_imports(days, _BATCH):
+    for record in await context.engine.store.cleanable_imports(days, _BATCH):
         try:
-            await sweep(context, record)
+            await clean(context, record)
         except RowlockError as error:
-            context.log.warning("import.unswept", id=record.id, reason=str(error))
+            context.log.warning("import.uncleaned", id=record.id, reason=str(error))
 
 
-async def sweep_forgotten(context: ImportContext) -> int:
+async def clean_forgotten(context: ImportContext) -> int:
     """Delete interrupted uploads and files that no import needs; returns how many."""
-    count = await context.blobs.sweep_scratch(_STALE_SECONDS)
+    count = await context.blobs.clean_scratch(_STALE_SECONDS)
     now = time.time()  # ids are made from local clocks too; these differ by less than a day
     for name in await context.blobs.folders(IMPORTS_FOLDER):
         if is_uuid(name) and await _forgotten(context, name, now):
@@ -54,7 +54,7 @@ async def sweep_forgotten(context: ImportContext) -> int:
 async def _forgotten(context: ImportContext, import_id: ImportId, now: float) -> bool:
     """Return whether no import needs these files: it was cleaned up, or has no record a day after the upload."""
     record = await context.engine.store.get_import(import_id)
-    return now - _made_at(import_id) > _STALE_SECONDS if record is None else record.swept_at is not None
+    return now - _made_at(import_id) > _STALE_SECONDS if record is None else record.cleaned_at is not None
 
 
 def _made_at(import_id: ImportId) -> float:

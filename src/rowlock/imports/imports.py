@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rowlock.imports.import_context import ImportContext
 
 _CLOSE_SECONDS = 1.0
-_SWEEP_SECONDS = 60.0
+_CLEANUP_SECONDS = 60.0
 _FORGOTTEN_SECONDS = 3_600.0
 _BATCH = 100
 
@@ -179,7 +179,7 @@ class Imports:
             raise ImportNotResumable(
                 f"import {import_id} is {record.status}; only failed and cancelled imports can be resumed"
             )
-        if record.swept_at is not None:
+        if record.cleaned_at is not None:
             raise ImportNotResumable(f"the files of import {import_id} were deleted; upload it again")
         if not await self.context.engine.store.resume_import(import_id, await self._missing(record, declared)):
             raise ImportNotResumable(
@@ -228,18 +228,18 @@ class Imports:
         for record in await store.close_imports(_BATCH):
             self.context.log.error("import.failed", id=record.id, type=record.type, reason=record.message)
 
-    async def sweep(self) -> None:
+    async def clean(self) -> None:
         """Delete the files of ended imports."""
-        from rowlock.imports.cleanup import sweep_ended
+        from rowlock.imports.cleanup import clean_ended
 
-        await sweep_ended(self.context)
+        await clean_ended(self.context)
 
-    async def sweep_forgotten(self) -> None:
+    async def clean_forgotten(self) -> None:
         """Delete interrupted uploads and files that no import needs."""
-        from rowlock.imports.cleanup import sweep_forgotten
+        from rowlock.imports.cleanup import clean_forgotten
 
-        if count := await sweep_forgotten(self.context):
-            self.context.log.info("import.swept", files=count)
+        if count := await clean_forgotten(self.context):
+            self.context.log.info("import.cleaned", files=count)
 
     @property
     def chores(self) -> list[tuple[float, Callable[[], Any]]]:
@@ -248,8 +248,8 @@ class Imports:
             return []
         return [
             (_CLOSE_SECONDS, self.close),
-            (_SWEEP_SECONDS, self.sweep),
-            (_FORGOTTEN_SECONDS, self.sweep_forgotten),
+            (_CLEANUP_SECONDS, self.clean),
+            (_FORGOTTEN_SECONDS, self.clean_forgotten),
         ]
 
 

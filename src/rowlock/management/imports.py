@@ -160,7 +160,7 @@ class Imports(CompanyScope):
 
     async def import_kept(self, import_id: ImportId) -> bool:
         """Return whether an import's file is still stored; after cleanup it cannot be resumed or imported again."""
-        return (await self._import(import_id)).swept_at is None
+        return (await self._import(import_id)).cleaned_at is None
 
     async def cancel_import(self, import_id: ImportId) -> Shape:
         """Cancel an import that has not ended; completed chunks stay."""

@@ -168,10 +168,10 @@ class Blobs:
 
         return await _in_thread(found)
 
-    async def sweep_scratch(self, seconds: float) -> int:
+    async def clean_scratch(self, seconds: float) -> int:
         """Removes scratch files older than `seconds`, left by processes that died; returns how many."""
 
-        def sweep() -> int:
+        def clean() -> int:
             folder, before, count = self._root / _SCRATCH, time.time() - seconds, 0
             for path in folder.iterdir() if folder.is_dir() else ():
                 with contextlib.suppress(FileNotFoundError):
@@ -180,7 +180,7 @@ class Blobs:
                         count += 1
             return count
 
-        return await _in_thread(sweep)
+        return await _in_thread(clean)
 
 
 async def _in_thread(work: Callable[..., T], *given: Any) -> T:

@@ -199,8 +199,8 @@ class ImportVerbs(Protocol):
     async def close_imports(self, limit: int) -> list[ImportRecord]:
         """Fails up to `limit` imports whose awaited parent, chunk or finish job is over or gone; returns them."""
 
-    async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
-        """Returns imports whose files can be deleted and are not yet marked for it (see `sweep_import`).
+    async def cleanable_imports(self, days: float, limit: int) -> list[ImportRecord]:
+        """Returns imports whose files can be deleted and are not yet marked for it (see `clean_import`).
 
         These are imports that succeeded, and failed or cancelled imports and dry runs that ended more than `days` ago.
         """
@@ -211,7 +211,7 @@ class ImportVerbs(Protocol):
         Not part of a transaction: chunks that end at the same time would delete the same rows.
         """
 
-    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+    async def clean_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         """Marks the files of an import for deletion, so it cannot be resumed; returns False if it is not over.
 
         Idempotent: the time of the first call is kept. With `errors_kept`, also deletes the rows with errors beyond the

@@ -149,7 +149,7 @@ class ImportRecord:
     started_at: datetime | None
     finished_at: datetime | None
     updated_at: datetime
-    swept_at: datetime | None  # when its files were marked for deletion
+    cleaned_at: datetime | None  # when its files were marked for deletion
     scope: str | None  # the rows that it replaces; None: none, and it runs beside any other import
 
 

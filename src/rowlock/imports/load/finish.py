@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from rowlock.errors import ImportFault, Permanent, RowlockError, TransactionTooLarge
-from rowlock.imports.cleanup import sweep, sweep_chunks
+from rowlock.imports.cleanup import clean, clean_chunks
 from rowlock.imports.import_context import ImportContext
 from rowlock.imports.importer import ImportType, Policy
 from rowlock.imports.jobs import chunk_path
@@ -81,7 +81,7 @@ async def finish_import(context: ImportContext, job: Job, record: ImportRecord) 
         return {"skipped": "another job finishes this import, or it has ended"}
     if status is ImportStatus.SUCCEEDED:
         with suppress(RowlockError):  # the maintenance retries it
-            await (sweep_chunks if loads(record.options).get("dryRun") else sweep)(context, record)
+            await (clean_chunks if loads(record.options).get("dryRun") else clean)(context, record)
     context.log.info("import.ended", id=record.id, type=record.type, status=status.value)
     return {}
 

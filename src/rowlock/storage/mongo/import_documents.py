@@ -38,8 +38,8 @@ INDEXES: tuple[Index, ...] = (
     Index(IMPORTS, "of_status", (("status", 1), ("_id", -1))),
     Index(IMPORTS, "of_type", (("type", 1), ("_id", -1))),
     Index(IMPORTS, "of_company", (("companyId", 1), ("_id", -1)), where={"companyId": _HAS}),
-    Index(IMPORTS, "unswept", (("finishedAt", 1), ("_id", 1)), where={"unswept": True}),
-    Index(IMPORTS, "swept", (("finishedAt", 1), ("_id", 1)), where={"sweptAt": _HAS}),
+    Index(IMPORTS, "uncleaned", (("finishedAt", 1), ("_id", 1)), where={"uncleaned": True}),
+    Index(IMPORTS, "cleaned", (("finishedAt", 1), ("_id", 1)), where={"cleanedAt": _HAS}),
     Index(IMPORTS, "changed", (("updatedAt", 1), ("_id", 1))),
     Index(CHUNKS, "of_import", (("importId", 1), ("index", 1)), unique=True),
     Index(CHUNKS, "in_time", (("finishedAt", 1), ("importId", 1)), where={"finishedAt": _HAS}),
@@ -147,7 +147,7 @@ def import_record(document: Document, sums: Document) -> ImportRecord:
         started_at=find("startedAt"),
         finished_at=find("finishedAt"),
         updated_at=max(document["updatedAt"], ended or document["updatedAt"]),
-        swept_at=find("sweptAt"),
+        cleaned_at=find("cleanedAt"),
         scope=find("scope"),
     )
 

@@ -79,7 +79,7 @@ async def end_import(
 ) -> Document:
     now = await scope.now()
     said = {"message": storable(message), "error": error, "result": result}
-    change: Document = {"status": status.value, **said, "finishedAt": now, "updatedAt": now, "unswept": True}
+    change: Document = {"status": status.value, **said, "finishedAt": now, "updatedAt": now, "uncleaned": True}
     gone = {"runningScope": ""} | ({"onceKey": ""} if status in _DEAD else {})
     await scope[IMPORTS].update_one({"_id": import_id}, {"$set": change, "$unset": gone}, session=scope.session)
     return change
@@ -112,7 +112,7 @@ async def live_jobs(scope: Scope, found: Document) -> list[JobId]:
 async def resume_import(scope: Scope, import_id: ImportId, jobs: Mapping[int, NewJob]) -> bool:
     imports, session = scope[IMPORTS], scope.session
     found = await find_import(scope, import_id)
-    if found is None or found["status"] not in _DEAD or "sweptAt" in found:
+    if found is None or found["status"] not in _DEAD or "cleanedAt" in found:
         return False
     total: int | None = found.get("totalChunks")
     waits = {"importId": import_id, "status": WAITING}
@@ -125,8 +125,8 @@ async def resume_import(scope: Scope, import_id: ImportId, jobs: Mapping[int, Ne
     parent, finish = resumed_ends(total, jobs)
     change |= {"parentJobId": parent} if parent else {}
     change |= {"finishJobId": finish} if finish else {}
-    gone = dict.fromkeys(("message", "messageAt", "error", "result", "finishedAt", "unswept"), "")
-    as_found = {"_id": import_id, "status": found["status"], "sweptAt": {"$exists": False}}
+    gone = dict.fromkeys(("message", "messageAt", "error", "result", "finishedAt", "uncleaned"), "")
+    as_found = {"_id": import_id, "status": found["status"], "cleanedAt": {"$exists": False}}
     if (await imports.update_one(as_found, {"$set": change, "$unset": gone}, session=session)).matched_count == 0:
         return False  # cleaned up meanwhile, which a transaction would prevent
     moved = [

@@ -208,12 +208,12 @@ class Importing(Worked):
                 closed.append(import_id)
         return await self._plain(lambda scope: records(scope, closed))
 
-    async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
+    async def cleanable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         async def look(scope: Scope) -> list[ImportRecord]:
             long_ago = {"finishedAt": {"$lt": after(await scope.now(), -days * _DAY_SECONDS)}}
             # A succeeded import no longer needs its file, unless it was a dry run: it may be imported for real later.
             needless = {"status": ImportStatus.SUCCEEDED.value, "options": {"$not": {"$regex": '"dryRun": true'}}}
-            may_go = {"unswept": True, "$or": [needless, long_ago]}
+            may_go = {"uncleaned": True, "$or": [needless, long_ago]}
             found = scope[IMPORTS].find(may_go, {"_id": 1}).sort([("finishedAt", 1), ("_id", 1)]).limit(limit)
             return await records(scope, [one["_id"] async for one in found])
 
@@ -223,17 +223,17 @@ class Importing(Worked):
         if is_uuid(import_id):
             await self._plain(lambda scope: trim_errors(scope, import_id.lower(), keep))
 
-    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+    async def clean_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         if not is_uuid(import_id):
             return False
 
-        async def sweep(scope: Scope) -> bool:
+        async def clean(scope: Scope) -> bool:
             found = await find_import(scope, import_id.lower())
             if found is None or "finishedAt" not in found:
                 return False
-            if "sweptAt" not in found:
+            if "cleanedAt" not in found:
                 now = await scope.now()
-                change = {"$set": {"sweptAt": now, "updatedAt": now}, "$unset": {"unswept": ""}}
+                change = {"$set": {"cleanedAt": now, "updatedAt": now}, "$unset": {"uncleaned": ""}}
                 over = {"_id": found["_id"], "finishedAt": {"$exists": True}}
                 if (await scope[IMPORTS].update_one(over, change, session=scope.session)).matched_count == 0:
                     return False  # resumed meanwhile, which a transaction would prevent
@@ -243,7 +243,7 @@ class Importing(Worked):
                 await trim_errors(scope, found["_id"], errors_kept)
             return True
 
-        return await self._atomic(sweep)
+        return await self._atomic(clean)
 
     async def prune_imports(self, days: float, limit: int) -> int:
         if limit <= 0:
@@ -304,12 +304,12 @@ async def _doomed(scope: Scope, days: float, limit: int) -> list[ImportId]:
     """Return the imports to remove, oldest first."""
     imports, session = scope[IMPORTS], scope.session
     before = after(await scope.now(), -days * _DAY_SECONDS)
-    old = {"sweptAt": {"$exists": True}, "finishedAt": {"$lt": before}}
+    old = {"cleanedAt": {"$exists": True}, "finishedAt": {"$lt": before}}
     doomed: list[ImportId] = []
     found = imports.find(old, {"scope": 1, "turn": 1}, session=session).sort([("finishedAt", 1), ("_id", 1)])
     async for one in found:
         if "turn" in one:
-            older = {"scope": one["scope"], "turn": {"$lt": one["turn"]}, "sweptAt": {"$exists": False}}
+            older = {"scope": one["scope"], "turn": {"$lt": one["turn"]}, "cleanedAt": {"$exists": False}}
             if await imports.find_one(older, {"_id": 1}, session=session) is not None:
                 continue  # it stays, because it keeps the older one from being resumed
         doomed.append(one["_id"])

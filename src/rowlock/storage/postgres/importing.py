@@ -210,19 +210,19 @@ class Importing:
             rows = await own.fetch(SQL["import_records"], sorted(row[0] for row in closed))
         return [import_record(row) for row in rows]
 
-    async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
-        rows = await self._connections.fetch("sweepable_imports", days, limit, self._now)
+    async def cleanable_imports(self, days: float, limit: int) -> list[ImportRecord]:
+        rows = await self._connections.fetch("cleanable_imports", days, limit, self._now)
         return await self._imports([row[0] for row in rows])
 
     async def trim_errors(self, import_id: ImportId, keep: int) -> None:
         if is_uuid(import_id):
             await self._connections.fetch("trim_import_errors", import_id, keep)
 
-    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+    async def clean_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
         if not is_uuid(import_id):
             return False
         async with self._connections.connection(transaction=True) as own:
-            if not await own.fetch(SQL["sweep_import"], import_id, self._now):
+            if not await own.fetch(SQL["clean_import"], import_id, self._now):
                 return False
             if errors_kept is not None:
                 await own.fetch(SQL["trim_import_errors"], import_id, errors_kept)

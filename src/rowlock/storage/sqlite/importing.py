@@ -128,17 +128,17 @@ class Importing(Worked):
             return []  # the usual case: do not wait for the write lock
         return await self._write(lambda connection, now: _close(connection, now, limit))
 
-    async def sweepable_imports(self, days: float, limit: int) -> list[ImportRecord]:
+    async def cleanable_imports(self, days: float, limit: int) -> list[ImportRecord]:
         return await self._read(
-            lambda connection, now: _records(connection, _older(connection, now, "sweepable_imports", days, limit))
+            lambda connection, now: _records(connection, _older(connection, now, "cleanable_imports", days, limit))
         )
 
     async def trim_errors(self, import_id: ImportId, keep: int) -> None:
         asked = {"id": _named(import_id), "keep": keep}
         await self._write(lambda connection, now: run(connection, "trim_import_errors", asked))
 
-    async def sweep_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
-        return await self._write(lambda connection, now: _sweep(connection, now, _named(import_id), errors_kept))
+    async def clean_import(self, import_id: ImportId, *, errors_kept: int | None = None) -> bool:
+        return await self._write(lambda connection, now: _clean(connection, now, _named(import_id), errors_kept))
 
     async def prune_imports(self, days: float, limit: int) -> int:
         return await self._write(lambda connection, now: _prune(connection, now, days, limit))
@@ -286,8 +286,8 @@ def _older(connection: apsw.Connection, now: int, name: str, days: float, limit:
     return _ids(run(connection, name, {"before": before, "limit": limit}))
 
 
-def _sweep(connection: apsw.Connection, now: int, import_id: ImportId, errors_kept: int | None) -> bool:
-    if not run(connection, "sweep_import", {"id": import_id, "now": now}):
+def _clean(connection: apsw.Connection, now: int, import_id: ImportId, errors_kept: int | None) -> bool:
+    if not run(connection, "clean_import", {"id": import_id, "now": now}):
         return False
     if errors_kept is not None:
         run(connection, "trim_import_errors", {"id": import_id, "keep": errors_kept})

@@ -29,7 +29,7 @@ CREATE TABLE rowlock.imports (
     started_at    timestamptz,
     finished_at   timestamptz,              -- null: QUEUED or RUNNING
     updated_at    timestamptz NOT NULL,
-    swept_at      timestamptz               -- when cleanup deleted the file
+    cleaned_at    timestamptz               -- when cleanup deleted the file
 );
 CREATE UNIQUE INDEX imports_once ON rowlock.imports (sha256, type, coalesce(company_id, ''))
     WHERE once AND status NOT IN ('FAILED', 'CANCELLED');
@@ -38,9 +38,9 @@ CREATE INDEX imports_of_scope ON rowlock.imports (scope, turn) WHERE scope IS NO
 CREATE INDEX imports_of_status ON rowlock.imports (status, id);
 CREATE INDEX imports_of_type ON rowlock.imports (type, id);
 CREATE INDEX imports_of_company ON rowlock.imports (company_id, id) WHERE company_id IS NOT NULL;
-CREATE INDEX imports_unswept ON rowlock.imports (finished_at) WHERE finished_at IS NOT NULL AND swept_at IS NULL;
+CREATE INDEX imports_uncleaned ON rowlock.imports (finished_at) WHERE finished_at IS NOT NULL AND cleaned_at IS NULL;
 CREATE INDEX imports_changed ON rowlock.imports (updated_at);
-CREATE INDEX imports_swept ON rowlock.imports (finished_at) WHERE swept_at IS NOT NULL;
+CREATE INDEX imports_cleaned ON rowlock.imports (finished_at) WHERE cleaned_at IS NOT NULL;
 
 -- The ledger: one row per chunk, with its counts.
 CREATE TABLE rowlock.import_chunks (
@@ -83,7 +83,7 @@ SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.co
             ELSE 10 + 89 * c.completed / i.total_chunks END AS progress,
        i.message, i.total_chunks, c.completed AS completed_chunks,
        c.rows, c.inserted, c.updated, c.unchanged, c.duplicate, c.invalid, c.error_count,
-       i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at, i.scope
+       i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.cleaned_at, i.scope
 FROM rowlock.imports i
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE x.number >= 0 AND x.number < i.total_chunks)::integer AS completed,

@@ -17,7 +17,7 @@ ORDER BY id <> $1::uuid LIMIT 1
 SELECT a.id::text, a.type, a.status, a.file_name, a.path, a.sha256, a.size_bytes, a.company_id, a.project_id, a.user_id,
        a.options, a.progress, a.message, a.total_chunks, a.completed_chunks, a.rows, a.inserted, a.updated, a.unchanged,
        a.duplicate, a.invalid, a.error_count, a.meta, a.error, a.result, a.created_at, a.started_at, a.finished_at,
-       a.updated_at, a.swept_at, a.scope
+       a.updated_at, a.cleaned_at, a.scope
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u (id, place)
 CROSS JOIN LATERAL (SELECT * FROM rowlock.all_imports x WHERE x.id = u.id OFFSET 0) a
 ORDER BY u.place
@@ -179,7 +179,7 @@ GROUP BY w.job_id ORDER BY min(w.number), w.job_id
 
 -- name: hold_dead_import
 SELECT total_chunks FROM rowlock.imports
-WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND cleaned_at IS NULL
 FOR UPDATE
 
 -- name: waiting_chunks
@@ -191,7 +191,7 @@ SET status = CASE WHEN total_chunks IS NULL THEN 'QUEUED' ELSE 'RUNNING' END,
     parent_job_id = coalesce($2::uuid, parent_job_id), finish_job_id = coalesce($3::uuid, finish_job_id),
     message = NULL, error = NULL, result = NULL, finished_at = NULL,
     updated_at = coalesce($4::timestamptz, clock_timestamp())
-WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+WHERE id = $1::uuid AND status IN ('FAILED', 'CANCELLED') AND cleaned_at IS NULL
 
 -- name: overtaken_import
 -- Another import of the same scope that was planned in the same or a later turn: it has wiped the rows of this one.
@@ -232,16 +232,16 @@ FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (id, message, error),
 WHERE i.id = u.id AND i.status IN ('QUEUED', 'RUNNING')
 RETURNING i.id::text
 
--- name: sweepable_imports
+-- name: cleanable_imports
 -- A successful import no longer needs its file, except after a dry run: the same file may then be imported.
 SELECT id FROM rowlock.imports
-WHERE finished_at IS NOT NULL AND swept_at IS NULL
+WHERE finished_at IS NOT NULL AND cleaned_at IS NULL
   AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%')
        OR finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day')
 ORDER BY finished_at, id LIMIT $2
 
--- name: sweep_import
-UPDATE rowlock.imports i SET swept_at = coalesce(i.swept_at, c.now), updated_at = coalesce(i.swept_at, c.now)
+-- name: clean_import
+UPDATE rowlock.imports i SET cleaned_at = coalesce(i.cleaned_at, c.now), updated_at = coalesce(i.cleaned_at, c.now)
 FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) c
 WHERE i.id = $1::uuid AND i.finished_at IS NOT NULL
 RETURNING i.id
@@ -249,8 +249,8 @@ RETURNING i.id
 -- name: prune_imports
 WITH doomed AS MATERIALIZED (
     SELECT id FROM rowlock.imports i
-    WHERE swept_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM rowlock.imports o WHERE o.scope = i.scope AND o.turn <= i.turn AND o.swept_at IS NULL)
+    WHERE cleaned_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM rowlock.imports o WHERE o.scope = i.scope AND o.turn <= i.turn AND o.cleaned_at IS NULL)
       AND finished_at < coalesce($3::timestamptz, clock_timestamp()) - $1::double precision * interval '1 day'
     ORDER BY finished_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), errors AS (

@@ -28,7 +28,7 @@ CREATE TABLE imports (
     started_at    INTEGER,
     finished_at   INTEGER,                       -- NULL: QUEUED or RUNNING
     updated_at    INTEGER NOT NULL,
-    swept_at      INTEGER                        -- when cleanup deleted the file
+    cleaned_at    INTEGER                        -- when cleanup deleted the file
 ) STRICT;
 
 CREATE UNIQUE INDEX imports_once ON imports (sha256, type, coalesce(company_id, ''))
@@ -38,9 +38,9 @@ CREATE INDEX imports_of_scope ON imports (scope, turn) WHERE scope IS NOT NULL;
 CREATE INDEX imports_of_status ON imports (status, id);
 CREATE INDEX imports_of_type ON imports (type, id);
 CREATE INDEX imports_of_company ON imports (company_id, id) WHERE company_id IS NOT NULL;
-CREATE INDEX imports_unswept ON imports (finished_at) WHERE finished_at IS NOT NULL AND swept_at IS NULL;
+CREATE INDEX imports_uncleaned ON imports (finished_at) WHERE finished_at IS NOT NULL AND cleaned_at IS NULL;
 CREATE INDEX imports_changed ON imports (updated_at);
-CREATE INDEX imports_swept ON imports (finished_at) WHERE swept_at IS NOT NULL;
+CREATE INDEX imports_cleaned ON imports (finished_at) WHERE cleaned_at IS NOT NULL;
 
 -- The ledger: one row per chunk, with its counts.
 CREATE TABLE import_chunks (
@@ -88,7 +88,7 @@ SELECT i.id, i.type, i.status, i.file_name, i.path, i.sha256, i.size_bytes, i.co
     coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.inserted), 0) AS inserted, coalesce(sum(c.updated), 0) AS updated,
     coalesce(sum(c.unchanged), 0) AS unchanged, coalesce(sum(c.duplicate), 0) AS duplicate,
     coalesce(sum(c.invalid), 0) AS invalid, coalesce(sum(c.error_count), 0) AS error_count,
-    i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.swept_at, i.scope
+    i.meta, i.error, i.result, i.created_at, i.started_at, i.finished_at, i.updated_at, i.cleaned_at, i.scope
 FROM imports i
 LEFT JOIN import_chunks c ON c.import_id = i.id AND c.status = 'done'
 GROUP BY i.id;
@@ -101,6 +101,6 @@ SELECT id, type, status, file_name, path, sha256, size_bytes, company_id, projec
     strftime('%Y-%m-%dT%H:%M:%fZ', started_at / 1e6, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', finished_at / 1e6, 'unixepoch') AS finished_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1e6, 'unixepoch') AS updated_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', swept_at / 1e6, 'unixepoch') AS swept_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', cleaned_at / 1e6, 'unixepoch') AS cleaned_at,
     scope
 FROM import_records;

@@ -20,7 +20,7 @@ ORDER BY place LIMIT 1
 -- name: import_record
 SELECT id, type, status, file_name, path, sha256, size_bytes, company_id, project_id, user_id, options, progress, message,
     total_chunks, completed_chunks, rows, inserted, updated, unchanged, duplicate, invalid, error_count, meta, error, result,
-    created_at, started_at, finished_at, updated_at, swept_at, scope
+    created_at, started_at, finished_at, updated_at, cleaned_at, scope
 FROM import_records WHERE id = ?
 
 -- name: imports
@@ -168,7 +168,7 @@ GROUP BY w.job_id
 ORDER BY min(w.number), w.job_id
 
 -- name: dead_import
-SELECT total_chunks FROM imports WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+SELECT total_chunks FROM imports WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND cleaned_at IS NULL
 
 -- name: waiting_chunks
 SELECT number FROM import_chunks WHERE import_id = :id AND status = 'waiting'
@@ -178,7 +178,7 @@ UPDATE imports
 SET status = iif(total_chunks IS NULL, 'QUEUED', 'RUNNING'),
     parent_job_id = coalesce(:parent, parent_job_id), finish_job_id = coalesce(:finish, finish_job_id),
     message = NULL, error = NULL, result = NULL, finished_at = NULL, updated_at = :now
-WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND swept_at IS NULL
+WHERE id = :id AND status IN ('FAILED', 'CANCELLED') AND cleaned_at IS NULL
 
 -- name: overtaken_import
 -- Another import of the same scope that was planned in a later turn: it has wiped the rows of this one.
@@ -206,23 +206,23 @@ LEFT JOIN finished f ON f.seq = j.seq
 WHERE f.seq IS NOT NULL OR j.seq IS NULL
 ORDER BY w.id, f.outcome IS NOT 2, w.number
 
--- name: sweepable_imports
+-- name: cleanable_imports
 -- A successful import no longer needs its file, except after a dry run: the same file may then be imported.
 SELECT id FROM imports
-WHERE finished_at IS NOT NULL AND swept_at IS NULL
+WHERE finished_at IS NOT NULL AND cleaned_at IS NULL
   AND ((status = 'SUCCEEDED' AND options NOT LIKE '%"dryRun": true%') OR finished_at < :before)
 ORDER BY finished_at, id
 LIMIT :limit
 
--- name: sweep_import
-UPDATE imports SET swept_at = coalesce(swept_at, :now), updated_at = coalesce(swept_at, :now)
+-- name: clean_import
+UPDATE imports SET cleaned_at = coalesce(cleaned_at, :now), updated_at = coalesce(cleaned_at, :now)
 WHERE id = :id AND finished_at IS NOT NULL
 RETURNING id
 
 -- name: prunable_imports
 SELECT id FROM imports i
-WHERE swept_at IS NOT NULL AND finished_at < :before
-  AND NOT EXISTS (SELECT 1 FROM imports o WHERE o.scope = i.scope AND o.turn < i.turn AND o.swept_at IS NULL)
+WHERE cleaned_at IS NOT NULL AND finished_at < :before
+  AND NOT EXISTS (SELECT 1 FROM imports o WHERE o.scope = i.scope AND o.turn < i.turn AND o.cleaned_at IS NULL)
 ORDER BY finished_at, id
 LIMIT :limit
 
