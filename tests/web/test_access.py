@@ -137,7 +137,7 @@ async def test_a_token_may_ask_so_often(make_site: MakeSite, rate_seconds: Secon
     assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 15
     refused = answers[5:]
     told = problem(refused[0], 429, "too_many_requests")
-    assert "5 times a second" in told["detail"]
+    assert "5 requests per second" in told["detail"]
     assert int(refused[0].headers["retry-after"]) >= 1
     assert (await site.get("/api/v1/queue/stats", "viewer")).status_code == 200
     rate_seconds.now += 0.2
