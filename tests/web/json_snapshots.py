@@ -555,8 +555,12 @@ def _cli_sync(run: Commands) -> None:
 
 
 def text_of(snapshots: Snapshots) -> str:
-    """The text of a file: one answer after the other, in the order of the scenario."""
-    return json.dumps(snapshots, indent=1, ensure_ascii=False) + "\n"
+    """The text of a file: the answers in the order of the scenario, their fields by name."""
+    answers = [
+        f"{json.dumps(name)}: {json.dumps(answer, indent=1, ensure_ascii=False, sort_keys=True)}"
+        for name, answer in snapshots.items()
+    ]
+    return "{\n" + ",\n".join(answers) + "\n}\n"
 
 
 async def every(folder: Path) -> dict[str, Snapshots]:
