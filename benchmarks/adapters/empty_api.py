@@ -8,13 +8,13 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from rowlock.http.schemas.requests import EnqueueGiven
+from rowlock.management.schemas.requests import EnqueueRequest
 
 api = FastAPI()
 
 
 @api.post("/api/v1/queue/enqueue", status_code=201)
-async def enqueue(given: EnqueueGiven) -> dict[str, Any]:
+async def enqueue(given: EnqueueRequest) -> dict[str, Any]:
     return {"type": given.type, "status": "queued"}
 
 

@@ -16,7 +16,7 @@ from benchmarks.adapters import rowlock_pages
 from benchmarks.adapters.peer import DATABASE, FILLER, SETTINGS, Peer, chunks, main, record
 from benchmarks.adapters.rowlock_http import measure
 from rowlock import Job, Rowlock
-from rowlock.observe.health import queue_health
+from rowlock.management import ManagementService
 
 _ON_POSTGRESQL = DATABASE.startswith("postgresql:")
 _ON_MONGODB = DATABASE.startswith("mongodb:")
@@ -84,7 +84,7 @@ class RowlockPeer(Peer):
         took = []
         for _ in range(asked):
             started = time.perf_counter()
-            await queue_health(app.store, app.settings, "default")
+            await ManagementService(app).queue_health("default")
             took.append((time.perf_counter() - started) * 1_000)
         return took
 

@@ -86,7 +86,7 @@ async def test_locks_are_taken(resilient: Rowlock, store: Store) -> None:
     management = ManagementService(resilient)
     first = await management.enqueue("snapshots", {"month": "2026-10"})
     second = await management.enqueue("snapshots", {"month": "2026-10"})
-    assert (first["result"], second["result"]) == (None, {"skipped": True, "reason": "already_completed"})
+    assert (first.result, second.result) == (None, {"skipped": True, "reason": "already_completed"})
     await management.enqueue("snapshots", {"month": "2026-10", "version": 2})
     with pytest.raises(JobFailed):
         await management.enqueue("snapshots", {"month": "2026-11", "fail": True})
@@ -131,7 +131,7 @@ async def test_what_a_job_results_in_is_told(resilient: Rowlock, rig: Rig, store
             tx.result = {"n": 3}
 
     management = ManagementService(resilient)
-    told = [(await management.enqueue(name))["result"] for name in ("returns", "batch", "commits")]
+    told = [(await management.enqueue(name)).result for name in ("returns", "batch", "commits")]
     assert told == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
@@ -155,7 +155,7 @@ async def test_locks_and_failures_do_not_stop_work_without_the_database(
             return {"done": True}
 
         management = ManagementService(app)
-        assert (await management.enqueue("a"))["result"] == {"done": True}
+        assert (await management.enqueue("a")).result == {"done": True}
         with pytest.raises(JobFailed, match="RuntimeError: no"):
             await management.enqueue("a", {"fail": True})
     assert len(log.of("lock.failed_open")) == 2
@@ -194,7 +194,7 @@ async def test_a_store_that_hangs_does_not_stop_work(
     monkeypatch.setattr("rowlock.jobs.resilient._STORE_SECONDS", 0.01)
     resilient.job("a", lock=resilient.lock("a", "all"))(lambda job: 1)
     with resilient.store.stalled("read job_idempotency_locks"):
-        assert (await ManagementService(resilient).enqueue("a"))["result"] == 1
+        assert (await ManagementService(resilient).enqueue("a")).result == 1
     assert [line["reason"] for line in log.of("lock.failed_open")] == ["the store did not answer within 0.01 s"]
 
 

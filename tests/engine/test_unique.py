@@ -67,17 +67,17 @@ async def test_a_default_for_requests_leaves_code_alone(make_app: MakeApp) -> No
     assert (await app.enqueue("a")).created
     assert (await app.enqueue("a")).created
     management = ManagementService(app)
-    assert (await management.enqueue("a", {}))["created"]
+    assert (await management.enqueue("a", {})).created
     with pytest.raises(DuplicateJob):
         await management.enqueue("a", {})
-    assert (await management.enqueue("a", {}, unique=Unique.none()))["created"]
+    assert (await management.enqueue("a", {}, unique=Unique.none())).created
 
 
 async def test_a_default_does_not_stop_schedules(make_app: MakeApp) -> None:
     app = await make_app(unique="forever")
     app.job("a")(nothing)
     app.schedule("hourly", "a", every_seconds=3_600)
-    jobs = {(await ManagementService(app).run_schedule("hourly"))["jobId"] for _ in range(2)}
+    jobs = {(await ManagementService(app).run_schedule("hourly")).job_id for _ in range(2)}
     assert len(jobs) == 2
 
 

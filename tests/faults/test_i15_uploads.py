@@ -62,12 +62,12 @@ async def test_a_full_disk_takes_no_file_and_keeps_no_part_of_one(
         with pytest.raises(StoreUnavailable, match="no space left"):
             await management.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
         assert stored(small) == []
-    assert (await management.import_jobs())["imports"] == []
+    assert (await management.import_jobs()).imports == []
     fits = written(tmp_path, SPACE_MB / 2)
     told = await management.import_file(fits, type="customers")
     (kept,) = stored(small)
-    assert hashlib.sha256(kept.read_bytes()).hexdigest() == told["sha256"]
-    assert [each["id"] for each in (await management.import_jobs())["imports"]] == [told["id"]]
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() == told.sha256
+    assert [each.id for each in (await management.import_jobs()).imports] == [told.id]
 
 
 async def test_the_attack_notices_an_error_that_is_swallowed(
@@ -82,4 +82,4 @@ async def test_the_attack_notices_an_error_that_is_swallowed(
     monkeypatch.setattr(Incoming, "_save", careless)
     told = await management.import_file(written(tmp_path, SPACE_MB + 2), type="customers")
     (kept,) = stored(small)
-    assert hashlib.sha256(kept.read_bytes()).hexdigest() != told["sha256"]
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() != told.sha256

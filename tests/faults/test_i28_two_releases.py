@@ -79,7 +79,7 @@ def unserved(producer: Producer) -> set[str]:
     """Return job types that no live worker serves, according to the older release's health."""
 
     async def ask() -> set[str]:
-        return {each["type"] for each in (await ManagementService(producer.app).health())["unservedTypes"]}
+        return {each.type for each in (await ManagementService(producer.app).health()).unserved_types}
 
     return producer.app.blocking.run(ask())
 

@@ -7,7 +7,6 @@ import gzip
 from datetime import date
 from typing import Any
 
-import orjson
 import polars as pl
 import pytest
 from pydantic import BaseModel, SecretStr
@@ -156,7 +155,7 @@ async def test_secrets_are_in_no_error_and_no_sample(make_office: MakeOffice) ->
     file = "code,pin\na,CANARY2\nb,CANARY3,too,many\nc,\n"
     record = await office.run(file, "odd.csv", type="odd", dry_run=True)
     management = ManagementService(office.app, None)
-    shown = orjson.dumps(await management.import_job(record.id), default=str)
+    shown = (await management.import_job(record.id)).json_bytes()
     exported = b"".join([part async for part in management.import_errors_csv(record.id)])
 
     assert record.counts.invalid == 2

@@ -137,7 +137,7 @@ async def test_its_notes_say_what_is_weaker(make_office: MakeOffice) -> None:
     office = await make_office()
     record = await office.run(FILE)
 
-    (notice,) = (await ManagementService(office.app).import_job(record.id))["metaJson"]["notices"]
+    (notice,) = (await ManagementService(office.app).import_job(record.id)).meta_json["notices"]
     assert "without transactions" in notice
 
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rowlock import Job, Permanent, Rowlock
-from rowlock.observe.health import queue_health
+from rowlock.management import ManagementService
 from rowlock.observe.metrics import Measures, exposition
 from rowlock.storage.reliability import Measure
 
@@ -84,11 +84,11 @@ def test_what_did_not_arrive_goes_with_the_next() -> None:
     assert measures.take() == {Measure("lock", '{"a":"2","b":"1"}'): 2}
 
 
-async def test_health_has_the_shape_that_administrators_know(app: Rowlock) -> None:
+async def test_health_has_the_fields_that_administrators_know(app: Rowlock) -> None:
     await app.enqueue_many([("fine", {})] * 2 + [("fails", {})])
     await app.work(drain=True)
     await app.enqueue("fine")
-    health = await queue_health(app.store, app.settings, "default")
+    health = (await ManagementService(app).queue_health("default")).json_object()
     assert health["oldestWaitingAgeSec"] in (0, 1)
     assert health | {"oldestWaitingAgeSec": None} == {
         "queueName": "default",

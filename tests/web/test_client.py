@@ -32,7 +32,8 @@ from rowlock.control import tokens
 from rowlock.errors import BadCursor, CompanyMismatch, JobIsOver, RequestFailed, RowlockError, ScheduleNotFound
 from rowlock.management import ManagementService
 from rowlock.management.operations import Operations
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.dead_letters import RetrySchema
+from rowlock.management.schemas.fleet import SwitchedSchema
 from rowlock.storage.access import Role
 from web.conftest import MakeSite, Seconds
 from web.relay import Relay
@@ -86,7 +87,7 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
     (dead,) = await site.dead(payload={"password": "hunter2"})
     await site.enqueue("mail", payload={"to": "a@b.c"}, companyId="acme")
     await client.run_schedule("nightly")
-    (failure,) = (await client.failures())["failures"]
+    (failure,) = (await client.failures()).failures
     management = ManagementService(site.app)
     questions: list[Callable[[Operations], Awaitable[Any]]] = [
         lambda ask: ask.job(dead),
@@ -106,7 +107,7 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
         lambda ask: ask.stats(),
         lambda ask: ask.failures(job_name="doomed", job_id=dead, final=True, unresolved=True),
         lambda ask: ask.failures(final=False),
-        lambda ask: ask.failure(failure["id"]),
+        lambda ask: ask.failure(failure.id),
         lambda ask: ask.retry_dead(dry_run=True),
         lambda ask: ask.discard_dead(type="doomed", dry_run=True),
         lambda ask: ask.retry_dead(ids=[]),
@@ -122,8 +123,8 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
     ]
     for question in questions:
         assert await question(client) == await question(management)
-    assert (await client.job(dead))["payload"] == {"password": "[REDACTED]"}
-    assert (await client.job(dead, raw=True))["payload"] == {"password": "hunter2"}
+    assert (await client.job(dead)).payload == {"password": "[REDACTED]"}
+    assert (await client.job(dead, raw=True)).payload == {"password": "hunter2"}
 
 
 async def test_a_job_is_enqueued_with_all_that_can_be_said(client: Client) -> None:
@@ -139,54 +140,54 @@ async def test_a_job_is_enqueued_with_all_that_can_be_said(client: Client) -> No
         unique=Unique.window(60, key="k", on_conflict="return_existing"),
         limit_key="api:1",
     )
-    assert job["created"] is True
-    assert job["payload"] == {"to": "a@b.c", "subject": "Grüße \u2028"}
-    assert (job["queue"], job["priority"], job["maxAttempts"]) == ("other", 7, 2)
-    assert (job["companyId"], job["limitKey"]) == ("acme", "api:1")
-    assert datetime.fromisoformat(job["availableAt"]) == later
+    assert job.created is True
+    assert job.payload == {"to": "a@b.c", "subject": "Grüße \u2028"}
+    assert (job.queue, job.priority, job.max_attempts) == ("other", 7, 2)
+    assert (job.company_id, job.limit_key) == ("acme", "api:1")
+    assert job.available_at == later
     again = await client.enqueue(
         "mail",
         {"to": "b@b.c"},
         company_id="acme",
         unique=Unique.window(60, key="k", on_conflict="return_existing"),
     )
-    assert (again["id"], again["created"]) == (job["id"], False)
+    assert (again.id, again.created) == (job.id, False)
 
 
 async def test_what_operators_do_is_done(site: Site, client: Client) -> None:
     first, second, third = await site.dead(3)
-    assert (await client.retry(first))["status"] == "queued"
-    assert (await client.cancel(first))["status"] == "cancelled"
+    assert (await client.retry(first)).status == "queued"
+    assert (await client.cancel(first)).status == "cancelled"
     page = await client.retry_dead(type="doomed", limit=1)
-    assert (page["retried"], page["nextCursor"] is not None) == (1, True)
-    rest = await client.discard_dead(type="doomed", limit=1, cursor=page["nextCursor"])
-    assert rest["discarded"] == 1
-    assert (await client.job(third))["status"] == "queued"
+    assert (page.retried, page.next_cursor is not None) == (1, True)
+    rest = await client.discard_dead(type="doomed", limit=1, cursor=page.next_cursor)
+    assert rest.discarded == 1
+    assert (await client.job(third)).status == "queued"
     with pytest.raises(JobNotFound):
         await client.job(second)
     later = await client.enqueue("ping", delay_seconds=60)
-    assert (await client.run_now(later["id"]))["availableAt"] < later["availableAt"]
+    assert (await client.run_now(later.id)).available_at < later.available_at
     with pytest.raises(JobNotWaiting):
         await client.run_now(first)
-    assert await client.switch("a..b", paused=True) == {"name": "a..b", "paused": True, "known": False}
-    assert (await client.switch("..", paused=False))["name"] == ".."
-    assert (await client.pause_schedule("nightly"))["paused"] is True
-    assert (await client.resume_schedule("nightly"))["paused"] is False
-    assert (await client.prune())["removed"]["failed"] == 0
+    assert await client.switch("a..b", paused=True) == SwitchedSchema(name="a..b", paused=True, known=False)
+    assert (await client.switch("..", paused=False)).name == ".."
+    assert (await client.pause_schedule("nightly")).paused is True
+    assert (await client.resume_schedule("nightly")).paused is False
+    assert (await client.prune()).removed["failed"] == 0
 
 
 async def test_a_failure_is_retried(site: Site, client: Client) -> None:
     (job_id,) = await site.dead()
-    (failure,) = (await client.failures())["failures"]
-    assert await client.retry_failure(failure["id"]) == {"failureId": failure["id"], "jobId": job_id}
+    (failure,) = (await client.failures()).failures
+    assert await client.retry_failure(failure.id) == RetrySchema(failure_id=failure.id, job_id=job_id)
 
 
 async def test_waiting_ends_with_the_job_or_with_patience(site: Site, client: Client) -> None:
     job = await client.enqueue("ping")
-    assert (await client.wait(job["id"], 0.0))["status"] == "queued"
-    waiting = asyncio.create_task(client.wait(job["id"], 20.0))
+    assert (await client.wait(job.id, 0.0)).status == "queued"
+    waiting = asyncio.create_task(client.wait(job.id, 20.0))
     await site.app.work(drain=True)
-    assert (await waiting)["result"] == {"pong": True}
+    assert (await waiting).result == {"pong": True}
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -232,12 +233,12 @@ async def test_states_that_do_not_allow_it_are_the_same_errors(site: Site, clien
     job = await client.enqueue("once", {"number": 1})
     with pytest.raises(DuplicateJob) as duplicate:
         await client.enqueue("once", {"number": 1})
-    assert duplicate.value.existing_job_id == job["id"]
+    assert duplicate.value.existing_job_id == job.id
     with pytest.raises(JobNotRetryable):
-        await client.retry(job["id"])
-    await client.cancel(job["id"])
+        await client.retry(job.id)
+    await client.cancel(job.id)
     with pytest.raises(JobIsOver):
-        await client.cancel(job["id"])
+        await client.cancel(job.id)
 
 
 async def test_a_full_queue_is_told_at_once(make_site: MakeSite) -> None:
@@ -274,7 +275,7 @@ async def test_a_request_whose_answer_is_lost_is_sent_again_and_done_once(site: 
         job = await client.enqueue("ping")
         assert relay.answers_to_lose == 0
         assert relay.asked.count(b"POST /api/v1/queue/enqueue") == 3
-        assert [found["id"] for found in (await client.jobs())["jobs"]] == [job["id"]]
+        assert [found.id for found in (await client.jobs()).jobs] == [job.id]
 
 
 async def test_a_server_that_is_busy_is_asked_again_when_it_says(
@@ -398,7 +399,7 @@ def test_what_cannot_be_a_token_is_not_sent(token: str) -> None:
 # -- events ----------------------------------------------------------------------------------------
 
 
-async def next_job(events: AsyncIterator[Event]) -> Shape:
+async def next_job(events: AsyncIterator[Event]) -> dict[str, Any]:
     async with asyncio.timeout(20):
         async for event in events:
             if event.kind == "job":

@@ -69,9 +69,9 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
         assert await ask(client) == await ask(management)
     parts = [b"".join([part async for part in one.import_errors_csv(import_id)]) for one in (client, management)]
     assert parts[0] == parts[1]
-    assert (await client.cancel_import(import_id))["status"] == "CANCELLED"
-    assert (await client.resume_import(import_id))["status"] == "RUNNING"
-    assert (await client.wait_import(import_id, 0.0))["status"] == "RUNNING"
+    assert (await client.cancel_import(import_id)).status == "CANCELLED"
+    assert (await client.resume_import(import_id)).status == "RUNNING"
+    assert (await client.wait_import(import_id, 0.0)).status == "RUNNING"
 
 
 async def test_a_file_is_sent_with_what_is_said_about_it(client: Client, file: Path) -> None:
@@ -80,15 +80,15 @@ async def test_a_file_is_sent_with_what_is_said_about_it(client: Client, file: P
         file, type="customers", sheet="S", company_id="acme", project_id="p", dry_run=True, sent=sent.append
     )
     assert sum(sent) == len(CSV)
-    assert (told["companyId"], told["projectId"], told["sheetName"], told["dryRun"]) == ("acme", "p", "S", True)
-    assert told["fileName"] == "customers.csv"
+    assert (told.company_id, told.project_id, told.sheet_name, told.dry_run) == ("acme", "p", "S", True)
+    assert told.file_name == "customers.csv"
 
 
 async def test_a_file_of_the_servers_folder_is_imported_by_its_name(site: Site, client: Client) -> None:
     folder = Path(site.app.settings.import_folder)
     folder.mkdir()
     (folder / "a.csv").write_bytes(CSV)
-    assert (await client.import_named("a.csv", type="customers"))["status"] == "QUEUED"
+    assert (await client.import_named("a.csv", type="customers")).status == "QUEUED"
     with pytest.raises(FileRefused) as refused:
         await client.import_named("b.csv", type="customers")
     assert refused.value.code == "file_not_found"
@@ -101,7 +101,7 @@ async def test_errors_are_those_of_local_calls(site: Site, client: Client, file:
     for one in (client, management):
         with pytest.raises(DuplicateImport) as duplicate:
             await one.import_file(file, type="customers")
-        assert duplicate.value.existing_import_id == first["id"]
+        assert duplicate.value.existing_import_id == first.id
         with pytest.raises(UnknownImportType, match="did you mean"):
             await one.import_file(file, type="custmers")
         with pytest.raises(FileRefused, match="a text file") as refused:
@@ -116,10 +116,10 @@ async def test_errors_are_those_of_local_calls(site: Site, client: Client, file:
         with pytest.raises(ImportNotFound):
             await anext(one.import_errors_csv(NOBODY))
         with pytest.raises(ImportNotResumable):
-            await one.resume_import(first["id"])
-    await client.cancel_import(first["id"])
+            await one.resume_import(first.id)
+    await client.cancel_import(first.id)
     with pytest.raises(ImportIsOver):
-        await client.cancel_import(first["id"])
+        await client.cancel_import(first.id)
     with pytest.raises(CompanyMismatch):
         await acme.import_file(file, type="customers", company_id="globex")
 
@@ -130,8 +130,8 @@ async def test_a_file_whose_answer_was_lost_is_imported_once(
     async with Relay(site.port) as relay, Client(relay.url, site.tokens["admin"]) as lossy:
         relay.answers_to_lose = 1
         told = await lossy.import_file(file, type="customers")
-    assert told["sha256"]
-    assert [each["id"] for each in (await client.import_jobs())["imports"]] == [told["id"]]
+    assert told.sha256
+    assert [each.id for each in (await client.import_jobs()).imports] == [told.id]
 
 
 async def test_a_forced_file_is_not_sent_again_on_its_own(
@@ -142,7 +142,7 @@ async def test_a_forced_file_is_not_sent_again_on_its_own(
         with pytest.raises(RequestFailed) as failed:
             await lossy.import_file(file, type="customers", force=True)
     assert failed.value.code == "server_unavailable"
-    assert len((await client.import_jobs())["imports"]) == 1
+    assert len((await client.import_jobs()).imports) == 1
 
 
 async def test_the_command_imports_through_a_server(run: Run, site: Site, client: Client, file: Path) -> None:

@@ -58,9 +58,9 @@ async def client(site: Site) -> AsyncIterator[Client]:
 async def test_a_client_answers_what_the_management_answers(site: Site, client: Client, service: Service) -> None:
     service.answer = refuses
     job = await client.sync_send("crm", "create_contact", ADA, priority=2, company_id="acme")
-    assert (job["created"], job["priority"], job["companyId"]) == (True, 2, "acme")
+    assert (job.created, job.priority, job.company_id) == (True, 2, "acme")
     again = await client.sync_send("crm", "create_contact", ADA, company_id="acme", delay_seconds=5)
-    assert (again["created"], again["id"]) == (False, job["id"])
+    assert (again.created, again.id) == (False, job.id)
     await site.app.work(drain=True)
     management = ManagementService(site.app)
     for ask in (
@@ -70,8 +70,8 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
         lambda one: one.jobs(status="failed", type="crm.*"),
     ):
         assert await ask(client) == await ask(management)
-    assert (await client.sync_monitor("crm"))["failures"][0]["jobId"] == job["id"]
-    assert (await client.retry_dead(type="crm.*"))["retried"] == 1
+    assert (await client.sync_monitor("crm")).failures[0].job_id == job.id
+    assert (await client.retry_dead(type="crm.*")).retried == 1
 
 
 async def test_errors_are_those_of_local_calls(site: Site, client: Client) -> None:
@@ -93,7 +93,7 @@ async def test_errors_are_those_of_local_calls(site: Site, client: Client) -> No
         await client.sync_stats("")
     with pytest.raises(CompanyMismatch):
         await ManagementService(site.app, "acme").sync_send("crm", "create_contact", ADA, company_id="globex")
-    assert (await client.sync_stats("crm"))["pending"] == 0
+    assert (await client.sync_stats("crm")).pending == 0
 
 
 async def test_an_operation_whose_answer_was_lost_is_sent_once(
@@ -104,7 +104,7 @@ async def test_an_operation_whose_answer_was_lost_is_sent_once(
     async with Relay(site.port) as relay, Client(relay.url, site.tokens["operator"]) as lossy:
         relay.answers_to_lose = 1
         job = await lossy.sync_send("crm", "update_contact", given)
-    assert [each["id"] for each in (await client.jobs(type="crm.*"))["jobs"]] == [job["id"]]
+    assert [each.id for each in (await client.jobs(type="crm.*")).jobs] == [job.id]
 
 
 async def test_the_commands_ask_a_server(run: Run, site: Site, service: Service) -> None:

@@ -153,7 +153,7 @@ async def test_two_tries_at_one_job_make_one_and_fail_nobody(site: Site, broken_
         beside = [asyncio.create_task(site.app.enqueue("ping")) for _ in range(5)]
     _, *tries = await asyncio.gather(*tasks)
     await asyncio.gather(*beside)
-    assert [(told["id"], told["created"]) for told in tries] == [(broken_off.job_id, True)] * 2
+    assert [(told.id, told.created) for told in tries] == [(broken_off.job_id, True)] * 2
     assert await count(site) == 7
 
 
@@ -173,7 +173,7 @@ async def test_what_a_cancelled_try_has_left_behind_fails_nobody(site: Site, bro
         again = asyncio.create_task(management.enqueue("ping", reserved=broken_off))
         await arrived
     await asyncio.gather(before, *beside)
-    assert (await again)["id"] == broken_off.job_id
+    assert (await again).id == broken_off.job_id
     assert late.cancelled()
     assert await count(site) == 7
 
@@ -184,10 +184,10 @@ async def test_a_second_try_is_a_duplicate_as_the_first_would_be(site: Site, bro
     holder = await management.enqueue("once", {"number": 1})
     with pytest.raises(DuplicateJob) as caught:
         await management.enqueue("once", {"number": 1}, reserved=broken_off)
-    assert caught.value.existing_job_id == holder["id"]
+    assert caught.value.existing_job_id == holder.id
     softly = Unique.forever(on_conflict=OnConflict.RETURN_EXISTING)
     told = await management.enqueue("once", {"number": 1}, unique=softly, reserved=broken_off)
-    assert (told["id"], told["created"]) == (holder["id"], False)
+    assert (told.id, told.created) == (holder.id, False)
     assert await count(site) == 1
 
 

@@ -122,10 +122,10 @@ async def test_a_company_sees_neither_addresses_nor_paths(shop: Site) -> None:
 
 
 async def finds_by_the_reason(management: ManagementService) -> None:
-    groups = (await management.dead_groups(type="export"))["groups"]
-    assert [(group["reason"], group["count"]) for group in groups] == [(HIDDEN, 1)]
-    assert [job["type"] for job in (await management.jobs(reason=HIDDEN, type="export"))["jobs"]] == ["export"]
-    assert (await management.count_dead(reason=HIDDEN, type="export"))["matched"] == 1
+    groups = (await management.dead_groups(type="export")).groups
+    assert [(group.reason, group.count) for group in groups] == [(HIDDEN, 1)]
+    assert [job.type for job in (await management.jobs(reason=HIDDEN, type="export")).jobs] == ["export"]
+    assert (await management.count_dead(reason=HIDDEN, type="export")).matched == 1
 
 
 async def test_an_answer_about_the_store_names_no_address(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ from fastapi.routing import APIRoute
 from rowlock.http.asgi import Api
 from rowlock.http.middleware.auth import OPEN
 from rowlock.http.problem import PROBLEMS
-from rowlock.http.schemas.requests import DeadGiven, EnqueueGiven, ImportNamedGiven, RetryGiven, SyncGiven
+from rowlock.management.schemas.requests import (
+    DeadLettersRequest,
+    EnqueueRequest,
+    ImportNamedRequest,
+    RetryRequest,
+    SyncRequest,
+)
 from web.site import Site
 
 FIXED = {
@@ -83,7 +89,7 @@ async def test_every_reference_leads_somewhere(site: Site) -> None:
     assert "HTTPValidationError" not in told["components"]["schemas"]
 
 
-@pytest.mark.parametrize("model", [EnqueueGiven, DeadGiven, RetryGiven, ImportNamedGiven, SyncGiven])
+@pytest.mark.parametrize("model", [EnqueueRequest, DeadLettersRequest, RetryRequest, ImportNamedRequest, SyncRequest])
 def test_examples_are_valid(model: Any) -> None:
     for example in model.model_config["json_schema_extra"]["examples"]:
         model.model_validate(example)

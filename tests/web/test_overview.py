@@ -163,7 +163,7 @@ async def test_a_group_is_listed_retried_and_discarded(flaky: Site) -> None:
 async def test_a_reason_that_nothing_can_have_is_refused(site: Site, reason: str) -> None:
     problem(await site.get("/api/v1/queue", params={"reason": reason}), 422, "validation_failed")
     problem(await site.post("/api/v1/queue/dead-letter/retry", {"reason": reason}), 422, "validation_failed")
-    assert (await ManagementService(site.app).jobs(reason=reason))["jobs"] == []
+    assert (await ManagementService(site.app).jobs(reason=reason)).jobs == []
 
 
 async def test_no_more_groups_and_jobs_are_looked_at_than_a_page_holds(

@@ -294,13 +294,13 @@ async def test_nothing_is_done_before_it_was_said_how_many(site: Site, given: di
 async def test_a_dry_run_leaves_out_what_died_too_late(site: Site) -> None:
     (seen,) = await dead(site, "no paper")
     management = ManagementService(site.app)
-    at = (await management.count_dead())["at"]
+    at = (await management.count_dead()).at
     await dead(site, "no ink")
     for ask in (management.retry_dead, management.discard_dead):
-        assert (await ask(dry_run=True))["matched"] == 2
-        assert (await ask(dry_run=True, died_before=at))["matched"] == 1
+        assert (await ask(dry_run=True)).matched == 2
+        assert (await ask(dry_run=True, died_before=at)).matched == 1
     done = await management.discard_dead(died_before=at)
-    assert (done["matched"], done["discarded"]) == (1, 1)
+    assert (done.matched, done.discarded) == (1, 1)
     assert await status(site, seen) == "gone"
 
 

@@ -10,32 +10,39 @@ import pytest
 from rowlock.dashboard import import_tables as tables
 from rowlock.dashboard import import_view as view
 from rowlock.dashboard.filters import sentence, titled
-from rowlock.dashboard.import_messages import told
+from rowlock.dashboard.import_messages import for_people
+from rowlock.management.imports import BadRow, ErrorRows
+from rowlock.management.schemas.imports import ImportSchema, RowErrorSchema
 
 NOW = datetime(2030, 1, 31, tzinfo=UTC)
 
 
-def made(status: str = "SUCCEEDED", counts: tuple[int, ...] = (0, 0, 0, 0, 0), **more: Any) -> dict[str, Any]:
-    """An import of a shape: inserted, updated, unchanged, duplicates, failed."""
+def made(status: str = "SUCCEEDED", counts: tuple[int, ...] = (0, 0, 0, 0, 0), **more: Any) -> ImportSchema:
+    """An import with these numbers of rows: inserted, updated, unchanged, duplicates, failed."""
     names = ("inserted", "updated", "unchanged", "duplicates", "failed")
     over = status in ("SUCCEEDED", "FAILED", "CANCELLED")
-    return {
-        "status": status,
-        "dryRun": False,
-        "progress": 0,
-        "message": None,
-        "sizeBytes": 2_000,
-        "totalChunks": None,
-        "completedChunks": 0,
-        "createdAt": "2030-01-30T23:59:00.000Z",
-        "startedAt": "2030-01-30T23:59:01.000Z",
-        "finishedAt": "2030-01-30T23:59:10.000Z" if over else None,
-        "metaJson": {},
-        "resultJson": None,
-        "errorJson": None,
-        "summary": dict(zip(names, counts, strict=True))
-        | {"totalRows": sum(counts), "errorCount": counts[-1], "errors": [], "errorGroups": []},
-    } | more
+    fields: dict[str, Any] = dict.fromkeys((field.alias for field in ImportSchema.model_fields.values()), None)
+    fields |= dict.fromkeys(("id", "jobId", "type", "fileName", "csvPath", "sha256"), "")
+    errors = more.pop("errors", [])
+    groups = more.pop("errorGroups", [])
+    return ImportSchema.model_validate(
+        fields
+        | {
+            "status": status,
+            "dryRun": False,
+            "progress": 0,
+            "sizeBytes": 2_000,
+            "completedChunks": 0,
+            "createdAt": "2030-01-30T23:59:00.000Z",
+            "updatedAt": "2030-01-30T23:59:10.000Z",
+            "startedAt": "2030-01-30T23:59:01.000Z",
+            "finishedAt": "2030-01-30T23:59:10.000Z" if over else None,
+            "metaJson": {},
+            "summary": dict(zip(names, counts, strict=True))
+            | {"totalRows": sum(counts), "errorCount": counts[-1], "errors": errors, "errorGroups": groups},
+        }
+        | more
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def made(status: str = "SUCCEEDED", counts: tuple[int, ...] = (0, 0, 0, 0, 0), *
         (made("FAILED"), "The file cannot be imported."),
     ],
 )
-def test_the_first_sentence_says_what_became_of_it(found: dict[str, Any], words: str) -> None:
+def test_the_first_sentence_says_what_became_of_it(found: ImportSchema, words: str) -> None:
     assert view.headline(found)[0] == words
 
 
@@ -90,7 +97,7 @@ def test_the_first_sentence_says_what_became_of_it(found: dict[str, Any], words:
         (made("CANCELLED", startedAt=None), "done stopped later later"),
     ],
 )
-def test_the_phases_show_where_it_is(found: dict[str, Any], states: str) -> None:
+def test_the_phases_show_where_it_is(found: ImportSchema, states: str) -> None:
     assert [step.state for step in view.steps(found)] == states.split()
 
 
@@ -116,7 +123,7 @@ def test_the_bar_adds_up_to_all_rows() -> None:
         (made("SUCCEEDED", (1, 0, 0, 0, 1), dryRun=True, resultJson={"wouldFail": True}), ""),
     ],
 )
-def test_only_what_makes_sense_is_offered(found: dict[str, Any], may: str) -> None:
+def test_only_what_makes_sense_is_offered(found: ImportSchema, may: str) -> None:
     def offered(kept: bool) -> list[str]:
         actions = view.actions(found, kept)
         return [name for name in ("cancel", "resume", "import_now") if getattr(actions, name)]
@@ -126,15 +133,13 @@ def test_only_what_makes_sense_is_offered(found: dict[str, Any], may: str) -> No
 
 
 def test_groups_have_an_example_or_the_codes_own_words() -> None:
-    found = made()
-    found["summary"]["errors"] = [
-        {"row": 7, "column": "A", "code": "nan", "value": "NaN", "reason": "not a valid number"}
-    ]
-    found["summary"]["errorGroups"] = [
+    errors = [{"row": 7, "column": "A", "code": "nan", "value": "NaN", "reason": "not a valid number"}]
+    groups = [
         {"column": "A", "code": "nan", "count": 2},
         {"column": None, "code": "too_long", "count": 1},
         {"column": None, "code": "of_an_importer", "count": 1},
     ]
+    found = made(errors=errors, errorGroups=groups)
     first, second, third = tables.groups(found)
     assert (first.reason, first.row, first.value) == ("Not a valid number.", 7, "NaN")
     assert (second.reason, second.row) == ("The text is longer than the field allows.", None)
@@ -142,8 +147,8 @@ def test_groups_have_an_example_or_the_codes_own_words() -> None:
 
 
 def test_rows_shorter_than_the_header_and_columns_of_one_name() -> None:
-    error = {"row": 2, "column": "B", "code": "x", "value": None, "reason": "is bad"}
-    page = {"columns": ["A", "B", "B"], "rows": [{"row": 2, "cells": ["a"], "errors": [error, error]}], "nextRow": None}
+    error = RowErrorSchema(row=2, column="B", code="x", value=None, reason="is bad")
+    page = ErrorRows(["A", "B", "B"], [BadRow(2, ["a"], [error, error])], None)
     sheet = tables.sheet(page, every_column=None)
     assert [column.letter for column in sheet.columns] == ["A", "B", "C"]
     assert [cell.text for cell in sheet.rows[0].cells] == ["a", "", ""]
@@ -184,4 +189,4 @@ def test_names_and_messages_read_well() -> None:
     ]
     assert sentence("customers.csv is empty") == "customers.csv is empty."
     assert sentence("the file is empty") == "The file is empty."
-    assert told("unknown_import_type", "m").title == "What kind of data is in this file?"
+    assert for_people("unknown_import_type", "m").title == "What kind of data is in this file?"

@@ -19,6 +19,7 @@ from rowlock.dashboard.job_status import can, first_line, says, short, standing
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.http import asgi
 from rowlock.management import ManagementService
+from rowlock.management.schemas.jobs import JobSchema
 from rowlock.storage.access import Role
 from web.conftest import MakeSite
 from web.importing import declare_importers, imported
@@ -349,7 +350,7 @@ async def test_one_process_that_died_is_one(site: Site, monkeypatch: pytest.Monk
     whole, deaths = ManagementService.job, iter((1, 2))
 
     async def job(management: ManagementService, job_id: str, *, raw: bool = False) -> Any:
-        return await whole(management, job_id) | {"deaths": next(deaths)}
+        return (await whole(management, job_id)).with_(deaths=next(deaths))
 
     monkeypatch.setattr(ManagementService, "job", job)
     assert "; 1 process died while running it" in (await paper(site, f"/jobs/{dead}")).text
@@ -446,20 +447,14 @@ async def test_pages_listen_to_what_they_show(site: Site) -> None:
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
-def shape(status: str, **more: Any) -> dict[str, Any]:
-    at = {name: NOW.isoformat() for name in ("availableAt", "startedAt", "finishedAt", "lockedAt")}
-    return {
-        "status": status,
-        "attempts": 0,
-        "maxAttempts": 5,
-        "lockOwner": NOBODY,
-        "visibilityTimeoutMs": 30_000,
-        "cancelRequested": False,
-        "error": None,
-        "message": None,
-        **at,
-        **more,
-    }
+def job_in(status: str, **more: Any) -> JobSchema:
+    """A job in this state, with its fields by their names in JSON."""
+    at = dict.fromkeys(("availableAt", "createdAt", "startedAt", "finishedAt", "lockedAt", "updatedAt"), NOW)
+    fields = dict.fromkeys((field.alias for field in JobSchema.model_fields.values()), None)
+    numbers = {"attempts": 0, "maxAttempts": 5, "visibilityTimeoutMs": 30_000, "priority": 100, "deaths": 0, "lease": 0}
+    texts = {"id": NOBODY, "type": "ping", "queue": "default", "status": status, "lockOwner": NOBODY}
+    others = {"payload": {}, "guidance": [], "cancelRequested": False}
+    return JobSchema.model_validate(fields | at | numbers | texts | others | more)
 
 
 LATER = (NOW + timedelta(minutes=3)).isoformat()
@@ -468,48 +463,48 @@ LATER = (NOW + timedelta(minutes=3)).isoformat()
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        (shape("queued"), "Waits for a free worker. Ready since"),
-        (shape("queued", availableAt=LATER), "Scheduled: due"),
-        (shape("queued", attempts=2, availableAt=LATER), "Attempt 2 of 5 failed; the next one is due"),
+        (job_in("queued"), "Waits for a free worker. Ready since"),
+        (job_in("queued", availableAt=LATER), "Scheduled: due"),
+        (job_in("queued", attempts=2, availableAt=LATER), "Attempt 2 of 5 failed; the next one is due"),
         (
-            shape("queued", attempts=2),
+            job_in("queued", attempts=2),
             "Attempt 2 of 5 failed; the next one starts as soon as a worker is free. Ready since",
         ),
-        (shape("processing", attempts=1), "Running: started"),
+        (job_in("processing", attempts=1), "Running: started"),
         (
-            shape("processing", cancelRequested=True),
+            job_in("processing", cancelRequested=True),
             "Cancellation requested; the handler stops at its next check. Started",
         ),
-        (shape("processing", lockedAt="2026-11-16T11:59:00Z"), "worker 01932c07…2d4b5a runs it and was last seen"),
-        (shape("succeeded"), "Succeeded"),
-        (shape("failed"), "Failed"),
-        (shape("cancelled"), "Cancelled"),
+        (job_in("processing", lockedAt="2026-11-16T11:59:00Z"), "worker 01932c07…2d4b5a runs it and was last seen"),
+        (job_in("succeeded"), "Succeeded"),
+        (job_in("failed"), "Failed"),
+        (job_in("cancelled"), "Cancelled"),
     ],
 )
-def test_where_a_job_stands_is_a_sentence(job: dict[str, Any], told: str) -> None:
+def test_where_a_job_stands_is_a_sentence(job: JobSchema, told: str) -> None:
     assert standing(job, NOW).before == told
 
 
 def test_a_worker_goes_by_its_name() -> None:
-    assert standing(shape("processing", attempts=1), NOW, {NOBODY: "host:7"}).after == "on host:7, attempt 1 of 5."
+    assert standing(job_in("processing", attempts=1), NOW, {NOBODY: "host:7"}).after == "on host:7, attempt 1 of 5."
 
 
 def test_buttons_are_there_where_they_make_sense() -> None:
-    def offered(job: dict[str, Any]) -> set[str]:
+    def offered(job: JobSchema) -> set[str]:
         return {name for name, yes in can(job, NOW).items() if yes}
 
-    assert offered(shape("queued")) == {"cancel"}
-    assert offered(shape("queued", availableAt=LATER)) == {"cancel", "run_now"}
-    assert offered(shape("processing")) == {"cancel"}
-    assert offered(shape("processing", cancelRequested=True)) == set()
-    assert offered(shape("succeeded")) == set()
-    assert offered(shape("failed")) == {"retry", "discard"}
-    assert offered(shape("cancelled")) == {"retry"}
+    assert offered(job_in("queued")) == {"cancel"}
+    assert offered(job_in("queued", availableAt=LATER)) == {"cancel", "run_now"}
+    assert offered(job_in("processing")) == {"cancel"}
+    assert offered(job_in("processing", cancelRequested=True)) == set()
+    assert offered(job_in("succeeded")) == set()
+    assert offered(job_in("failed")) == {"retry", "discard"}
+    assert offered(job_in("cancelled")) == {"retry"}
 
 
 def test_a_row_has_one_line_to_speak() -> None:
-    assert says(shape("failed", error="first\nsecond", message="old")) == "first"
-    assert says(shape("processing", error="old", message="now")) == "now"
+    assert says(job_in("failed", error="first\nsecond", message="old")) == "first"
+    assert says(job_in("processing", error="old", message="now")) == "now"
     assert first_line("x" * 300) == "x" * 199 + "…"
     assert first_line(None) == ""
 

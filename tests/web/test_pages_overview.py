@@ -22,8 +22,11 @@ from rowlock.dashboard.overview import SECONDS as SHARED_SECONDS
 from rowlock.dashboard.shared_reads import Shared
 from rowlock.ids import uuid7
 from rowlock.management import ManagementService
+from rowlock.management.queues import Standing
+from rowlock.management.schemas.fleet import DoingSchema, HistorySchema, QueueSchema
+from rowlock.management.schemas.schedules import SchedulesSchema
 from rowlock.storage.access import Role
-from rowlock.storage.records import NewJob
+from rowlock.storage.records import NewJob, Status
 from web.conftest import MakeSite
 from web.site import Site
 
@@ -286,8 +289,10 @@ def busy(monkeypatch: pytest.MonkeyPatch, many: int, lag_now: float | None = 83.
     dice, at = random.Random(16), "2026-11-16T13:21:32.120Z"
     names = [f"customer-mails-{number:03}" for number in range(many)]
     standing = {"paused": False, "ready": 12_345, "delayed": 1_234, "processing": 123, "oldestReadySeconds": lag_now}
-    doing = {"type": "customers.send_mail", "startedAt": at, "progress": 40, "message": "page 4 of 10, then the rest"}
-    run = {"startedAt": at, "enqueuedAt": at, "status": "failed", "jobId": str(uuid4()), "error": "TimeoutError: late"}
+    job = {"queue": "mails", "companyId": None, "attempt": 1, "type": "customers.send_mail", "startedAt": at}
+    doing = job | {"progress": 40, "message": "page 4 of 10, then the rest"}
+    run = {"name": "nightly", "tick": at, "startedAt": at, "enqueuedAt": at, "endedAt": at, "status": "failed"}
+    last = run | {"jobId": str(uuid4()), "error": "TimeoutError: late"}
 
     def minutes() -> dict[str, Any]:
         ends = {
@@ -295,43 +300,45 @@ def busy(monkeypatch: pytest.MonkeyPatch, many: int, lag_now: float | None = 83.
         }
         return ends | {"lagSeconds": [dice.uniform(1, 3_600) for _ in range(61)]}
 
-    told: dict[str, Any] = {
-        "standing": {
-            "jobs": {"queued": 9, "processing": 9, "succeeded": 9_999_999, "failed": 99, "cancelled": 9},
-            "queues": [standing | {"name": name} for name in names],
-            "ended": {name: {"failed": 4_321} for name in names},
-            "warnings": [f"queue {name} is paused (12,345 jobs are ready)" for name in names],
-        },
-        "history": {"queues": {name: minutes() for name in names}},
-        "doing": {
-            "workers": [
-                {"name": f"worker-{name}", "queues": names[:3], "startedAt": at, "seenAt": at, "alive": True}
-                | {"jobs": [doing | {"id": str(uuid4())} for _ in range(10)]}
-                for name in names
-            ]
-        },
-        "schedules": {
-            "schedules": [
-                {
-                    "name": f"nightly-{name}",
-                    "paused": False,
-                    "jobType": "customers.send_mail",
-                    "spec": "*/15 3-7 * * 1-5",
-                }
-                | {"lastRun": run, "nextAt": at}
-                for name in names
-            ]
-        },
+    answers = {
+        "standing": Standing(
+            jobs=dict(zip(Status, (9, 9, 9_999_999, 99, 9), strict=True)),
+            queues=[QueueSchema.model_validate(standing | {"name": name}) for name in names],
+            ended={name: {Status.FAILED: 4_321} for name in names},
+            workers=[],
+            unserved_types=[],
+            warnings=[f"queue {name} is paused (12,345 jobs are ready)" for name in names],
+        ),
+        "history": HistorySchema.model_validate({"minutes": [at] * 61, "queues": {name: minutes() for name in names}}),
+        "doing": DoingSchema.model_validate(
+            {
+                "workers": [
+                    {"id": name, "name": f"worker-{name}", "queues": names[:3], "startedAt": at, "seenAt": at}
+                    | {"alive": True, "jobs": [doing | {"id": str(uuid4())} for _ in range(10)]}
+                    for name in names
+                ],
+                "more": False,
+            }
+        ),
+        "schedules": SchedulesSchema.model_validate(
+            {
+                "schedules": [
+                    {"name": f"nightly-{name}", "paused": False, "jobType": "customers.send_mail", "missed": "skip"}
+                    | {"spec": "*/15 3-7 * * 1-5", "lastRun": last, "nextAt": at}
+                    for name in names
+                ]
+            }
+        ),
     }
-    for name, shape in told.items():
-        monkeypatch.setattr(ManagementService, name, _says(shape))
+    for name, answer in answers.items():
+        monkeypatch.setattr(ManagementService, name, _answers(answer))
 
 
-def _says(shape: dict[str, Any]) -> Callable[..., Any]:
-    async def said(management: ManagementService, *args: Any) -> dict[str, Any]:
-        return shape
+def _answers(answer: Any) -> Callable[..., Any]:
+    async def ask(management: ManagementService, *args: Any) -> Any:
+        return answer
 
-    return said
+    return ask
 
 
 async def weight(site: Site, answer: httpx.Response) -> int:

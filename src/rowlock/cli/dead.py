@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,13 +16,16 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.dead_letters import DeadGroupsSchema, DiscardedSchema, RetriedSchema
+    from rowlock.management.schemas.jobs import JobSchema
 
-    Change = Callable[..., Awaitable[Shape]]
+    C = TypeVar("C", RetriedSchema, DiscardedSchema)
+    Change = Callable[..., Awaitable[C]]
 
 commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, retry and discard failed jobs.")
 
 _BATCH = 500
+_SUMMED = ("matched", "retried", "discarded", "conflicts")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of failed jobs.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Every failed job; required without ids or filters.")]
@@ -73,7 +76,7 @@ async def list_(
     page = await management.jobs(status="failed", type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
     show_page(page, out, "no failed jobs")
     if not out.as_json:
-        _advise(page["jobs"], out)
+        _advise(page.jobs, out)
 
 
 @commands.command(
@@ -100,11 +103,11 @@ async def retry(
     _require_choice(ids, type, queue, reason, all)
     where = {"ids": ids and list(dict.fromkeys(ids)), "type": type, "queue": queue, "reason": reason}
     done = await _do(management.retry_dead, where, out, "Queue", "retrying", dry_run, yes)
-    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['retried']:,} jobs are queued again"
-    out.tell(done, told)
-    if done["conflicts"]:
-        out.note(f"another job has the unique key now, so these stay failed: {', '.join(done['conflicts'])}")
-    return _code(ids, done["matched"] if dry_run else done["retried"], out)
+    text = f"{done.matched:,} failed jobs match" if dry_run else f"{done.retried:,} jobs are queued again"
+    out.tell(done, text)
+    if done.conflicts:
+        out.note(f"another job has the unique key now, so these stay failed: {', '.join(done.conflicts)}")
+    return _code(ids, done.matched if dry_run else done.retried, out)
 
 
 @commands.command(
@@ -134,33 +137,31 @@ async def discard(
             "discard deletes jobs, and there is no terminal for the confirmation: add --yes, or count with --dry-run"
         )
     done = await _do(management.discard_dead, where, out, "Remove", "removing", dry_run, yes)
-    told = f"{done['matched']:,} failed jobs match" if dry_run else f"{done['discarded']:,} jobs are deleted"
-    out.tell(done, told)
-    return _code(ids, done["matched"] if dry_run else done["discarded"], out)
+    text = f"{done.matched:,} failed jobs match" if dry_run else f"{done.discarded:,} jobs are deleted"
+    out.tell(done, text)
+    return _code(ids, done.matched if dry_run else done.discarded, out)
 
 
-def _show_groups(found: Shape, limit: int, out: Output) -> None:
+def _show_groups(found: DeadGroupsSchema, limit: int, out: Output) -> None:
     """Print groups as a table, or in JSON as {groups, more, lookedAt, complete}."""
     from rowlock.cli.output import ago
 
-    shown = found["groups"][:limit]
+    shown = found.groups[:limit]
+    more = found.more or len(found.groups) > limit
     if out.as_json:
-        out.json(found | {"groups": shown, "more": found["more"] or len(found["groups"]) > limit})
+        out.json(found.with_(groups=shown, more=more))
         return
-    rows = [
-        [f"{group['count']:,}", group["type"], ago(group["firstAt"]), ago(group["lastAt"]), group["reason"]]
-        for group in shown
-    ]
+    rows = [[f"{group.count:,}", group.type, ago(group.first_at), ago(group.last_at), group.reason] for group in shown]
     out.table(("jobs", "type", "first", "last", "reason"), rows, "no failed jobs")
-    if found["more"] or len(found["groups"]) > limit:
+    if more:
         out.note("there are more groups: filter with --type or --queue")
-    if not found["complete"]:
-        out.note(f"only the newest {found['lookedAt']:,} failed jobs were counted: there are more")
+    if not found.complete:
+        out.note(f"only the newest {found.looked_at:,} failed jobs were counted: there are more")
 
 
-def _advise(jobs: list[Shape], out: Output) -> None:
+def _advise(jobs: list[JobSchema], out: Output) -> None:
     """Print the jobs' guidance, each step once, without steps that name a single job."""
-    said = dict.fromkeys(step for job in jobs for step in job["guidance"] if job["id"] not in step)
+    said = dict.fromkeys(step for job in jobs for step in job.guidance if job.id not in step)
     for step in said:
         out.note(step)
 
@@ -174,16 +175,16 @@ def _require_choice(ids: list[str] | None, type: str | None, queue: str | None, 
 
 
 async def _do(
-    change: Change, where: dict[str, Any], out: Output, verb: str, label: str, dry_run: bool, yes: bool
-) -> Shape:
+    change: Change[C], where: dict[str, Any], out: Output, verb: str, label: str, dry_run: bool, yes: bool
+) -> C:
     """Change all matching jobs, after a confirmation on a terminal, and return the totals; `dry_run` only counts."""
     total = await _sum(change, where, dry_run=True)
     if dry_run:
         return total
-    if total["matched"] and not yes and _on_a_terminal():
-        typer.confirm(f"{verb} {total['matched']:,} failed jobs?", abort=True, err=True)
-    with out.progress(label, total["matched"]) as advance:
-        return await _sum(change, where, lambda page: advance(page["matched"]))
+    if total.matched and not yes and _on_a_terminal():
+        typer.confirm(f"{verb} {total.matched:,} failed jobs?", abort=True, err=True)
+    with out.progress(label, total.matched) as advance:
+        return await _sum(change, where, lambda page: advance(page.matched))
 
 
 def _on_a_terminal() -> bool:
@@ -191,19 +192,19 @@ def _on_a_terminal() -> bool:
 
 
 async def _sum(
-    change: Change, where: dict[str, Any], seen: Callable[[Shape], None] = lambda _: None, *, dry_run: bool = False
-) -> Shape:
-    whole: Shape = {}
+    change: Change[C], where: dict[str, Any], seen: Callable[[C], None] = lambda _: None, *, dry_run: bool = False
+) -> C:
+    """Change all matching jobs, and return the sums of all pages."""
+    whole: C | None = None
     async for page in _pages(change, where, dry_run):
         seen(page)
-        added = {
-            name: whole[name] + page[name] for name in ("matched", "retried", "discarded", "conflicts") if name in whole
-        }
-        whole = page | added
+        sums = {name: getattr(whole, name) + getattr(page, name) for name in _SUMMED if hasattr(whole, name)}
+        whole = page.with_(**sums)
+    assert whole is not None
     return whole
 
 
-async def _pages(change: Change, where: dict[str, Any], dry_run: bool) -> AsyncIterator[Shape]:
+async def _pages(change: Change[C], where: dict[str, Any], dry_run: bool) -> AsyncIterator[C]:
     """Work page by page and yield the results; the cursor skips jobs that an earlier page left unchanged."""
     ids = where["ids"]
     for some in [ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH)] if ids else [None]:
@@ -211,7 +212,7 @@ async def _pages(change: Change, where: dict[str, Any], dry_run: bool) -> AsyncI
         while True:
             page = await change(**where | {"ids": some}, dry_run=dry_run, limit=_BATCH, cursor=cursor)
             yield page
-            cursor = page["nextCursor"]
+            cursor = page.next_cursor
             if cursor is None:
                 break
 

@@ -139,8 +139,8 @@ def _sync(app: Rowlock) -> list[Finding]:
     for name, hub in sorted(app.integrations.items()):
         if hub.disabled is None:
             off = ", ".join(operation.name for operation in hub.operations.values() if not operation.enabled)
-            told = f"{name} is enabled" + (f", and skips {off}" if off else "")
-            findings.append(Finding("sync", Severity.OK, told))
+            text = f"{name} is enabled" + (f", and skips {off}" if off else "")
+            findings.append(Finding("sync", Severity.OK, text))
         else:
             findings.append(Finding("sync", Severity.OK, f"{name} is disabled: nothing is sent", hub.disabled))
     return findings
@@ -148,7 +148,7 @@ def _sync(app: Rowlock) -> list[Finding]:
 
 async def _troubles(app: Rowlock) -> list[Finding]:
     """Check integrations for paused calls and dead letters."""
-    from rowlock.management.schemas import iso
+    from rowlock.management.schemas.base import iso
     from rowlock.storage.records import Finding, Severity
 
     findings = []
@@ -157,12 +157,12 @@ async def _troubles(app: Rowlock) -> list[Finding]:
         counts = found["counts"]
         for limit in found["limits"]:
             if limit["restsUntil"] is not None:
-                told = f"{name} asked to wait until {iso(limit['restsUntil'])} (limit {limit['name']})"
-                findings.append(Finding("sync", Severity.WARNING, told, f"see `rowlock sync monitor {name}`"))
+                text = f"{name} asked to wait until {iso(limit['restsUntil'])} (limit {limit['name']})"
+                findings.append(Finding("sync", Severity.WARNING, text, f"see `rowlock sync monitor {name}`"))
         if counts["dead"]:
-            told = f"{counts['dead']:,} jobs for {name} are dead letters"
+            text = f"{counts['dead']:,} jobs for {name} are dead letters"
             advice = f"see `rowlock dead list --type '{name}.*'`"
-            findings.append(Finding("sync", Severity.WARNING, told, advice))
+            findings.append(Finding("sync", Severity.WARNING, text, advice))
     return findings
 
 
@@ -176,22 +176,22 @@ async def _work(app: Rowlock, name: str | None) -> list[Finding]:
         return []
     found = await ManagementService(app).health()
     declared = {*app.engine.queues(), *(queue for hub in app.integrations.values() for queue in hub.queues)}
-    unserved = unserved_warning(found["unservedTypes"])
+    unserved = unserved_warning(found.unserved_types)
     findings = [
         Finding("job types", Severity.WARNING, warning, _ALIAS_ADVICE)
         if warning == unserved
         else Finding("workers", Severity.WARNING, warning, "see `rowlock queues list` and `rowlock worker --help`")
-        for warning in found["warnings"]
+        for warning in found.warnings
     ]
-    for queue in found["queues"]:
-        waiting = queue["ready"] + queue["delayed"]
-        if waiting and queue["name"] not in declared:
+    for queue in found.queues:
+        waiting = queue.ready + queue.delayed
+        if waiting and queue.name not in declared:
             findings.append(
                 Finding(
                     "queues",
                     Severity.WARNING,
-                    f"{waiting:,} jobs wait on queue {queue['name']}, which {name} does not declare",
-                    f"run `rowlock worker --queue {queue['name']}`, or declare it with app.queue(...)",
+                    f"{waiting:,} jobs wait on queue {queue.name}, which {name} does not declare",
+                    f"run `rowlock worker --queue {queue.name}`, or declare it with app.queue(...)",
                 )
             )
     return findings or [Finding("workers", Severity.OK, "no job waits without a worker")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.jobs.policy import Unique
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema
 
 _READ_BYTES_MAX = 64 * 1_048_576  # the most that any payload may have; the management service checks the actual limit
 
@@ -94,10 +94,10 @@ async def enqueue(
         unique=_unique(unique, unique_key, on_conflict),
     )
     if wait:
-        job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
-    verb = "" if job["created"] else "already exists: "
-    out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
-    return 0 if not wait or job["status"] == "succeeded" else 1
+        job = await over(management, job, wait_seconds, out)
+    verb = "" if job.created else "already exists: "
+    out.tell(job, f"{job.id}  {verb}{job.type} on {job.queue}, {job.status}")
+    return 0 if not wait or job.status == "succeeded" else 1
 
 
 def payload_of(given: str) -> Any:
@@ -136,29 +136,30 @@ def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Uni
         raise UsageError(f"--unique {error}") from None
 
 
-async def over(management: Operations, job: Shape, seconds: float, out: Output) -> Shape:
+async def over(management: Operations, job: EnqueuedSchema, seconds: float, out: Output) -> EnqueuedSchema:
     """Wait `seconds` at most until the job is over, with a progress line; returns its last state."""
     from rowlock.cli.unserved import watching_workers
     from rowlock.management import operations
-    from rowlock.storage.records import Status
+    from rowlock.management.schemas.jobs import EnqueuedSchema
 
-    if Status(job["status"]).final:
+    if job.status.final:
         return job  # it ran at once in resilient mode, and is not recorded
     shown = 0
-    with out.progress(f"{job['type']} {job['id']}", 100) as advance:
+    with out.progress(f"{job.type} {job.id}", 100) as advance:
 
-        def seen(look: Shape) -> None:
+        def seen(look: JobSchema) -> None:
             nonlocal shown
-            percent = look["progress"] or 0  # a job that is over has none
+            percent = look.progress or 0  # a job that is over has none
             if percent > shown:
                 advance(percent - shown)
                 shown = percent
 
         async def queue() -> str:
-            return str(job["queue"])
+            return str(job.queue)
 
         async with watching_workers(management, queue, out):
-            job = await operations.wait(management, job["id"], seconds, seen)
-    if not Status(job["status"]).final:
-        out.note(f"job {job['id']} is {job['status']} after {seconds:g} s; check that a worker is running")
+            last = await operations.wait(management, job.id, seconds, seen)
+    job = EnqueuedSchema(**dict(last), created=job.created)
+    if not job.status.final:
+        out.note(f"job {job.id} is {job.status} after {seconds:g} s; check that a worker is running")
     return job

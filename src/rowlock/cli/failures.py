@@ -13,7 +13,7 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.dead_letters import FailureSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Failed attempts: list, show, retry.")
 
@@ -64,19 +64,19 @@ async def list_(
         return
     rows = [
         (
-            f["id"],
-            f["jobName"],
-            f"{f['attempts']}/{f['maxAttempts']}",
+            f.id,
+            f.job_name,
+            f"{f.attempts}/{f.max_attempts}",
             _state(f),
-            f["firstFailedAt"],
-            f["occurrences"],
-            f["failedReason"],
+            f.first_failed_at,
+            f.occurrences,
+            f.failed_reason,
         )
-        for f in page["failures"]
+        for f in page.failures
     ]
     out.table(("id", "job", "attempt", "state", "failed at", "times", "reason"), rows, "no failures match")
-    if page["nextCursor"] is not None:
-        out.note(f"there are more: --cursor {page['nextCursor']}")
+    if page.next_cursor is not None:
+        out.note(f"there are more: --cursor {page.next_cursor}")
 
 
 @commands.command(
@@ -91,9 +91,9 @@ async def show(management: Operations, out: Output, id: FailureId) -> None:
     if out.as_json:
         out.json(failure)
         return
-    stack = failure.pop("stackTrace")
-    out.fields(failure)
-    for line in (stack or "").splitlines():
+    fields = failure.json_object()
+    out.fields({name: value for name, value in fields.items() if name != "stackTrace"})
+    for line in (failure.stack_trace or "").splitlines():
         out.line(f"  {line}")
 
 
@@ -106,10 +106,10 @@ async def show(management: Operations, out: Output, id: FailureId) -> None:
 @asks(needs_app=True)
 async def retry(management: Operations, out: Output, id: FailureId) -> None:
     done = await management.retry_failure(id)
-    out.tell(done, f"job {done['jobId']} is queued again")
+    out.tell(done, f"job {done.job_id} is queued again")
 
 
-def _state(failure: Shape) -> str:
-    if failure["resolvedAt"] is not None:
+def _state(failure: FailureSchema) -> str:
+    if failure.resolved_at is not None:
         return "resolved"
-    return "dead" if failure["isFinalAttempt"] else "retried"
+    return "dead" if failure.is_final_attempt else "retried"

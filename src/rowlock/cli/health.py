@@ -13,7 +13,7 @@ from rowlock.cli.queues import queue_table
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.fleet import HealthSchema
 
 
 def register(app: typer.Typer) -> None:
@@ -34,23 +34,23 @@ async def health(management: Operations, out: Output) -> None:
     out.json(found) if out.as_json else _show(found, out)
 
 
-def _show(found: Shape, out: Output) -> None:
+def _show(found: HealthSchema, out: Output) -> None:
     out.fields(
         {
-            "status": found["status"],
-            "database": f"{found['database']} (schema {found['schema']['current']})",
-            "jobs": ", ".join(f"{count:,} {status}" for status, count in found["jobs"].items()),
-            "failures": f"{found['failures']['failedLastHour']:,} in the last hour, "
-            f"{found['failures']['failedLast24h']:,} in the last day",
+            "status": found.status,
+            "database": f"{found.database} (schema {found.schema_.current})",
+            "jobs": ", ".join(f"{count:,} {status}" for status, count in found.jobs.items()),
+            "failures": f"{found.failures.failed_last_hour:,} in the last hour, "
+            f"{found.failures.failed_last24h:,} in the last day",
         }
     )
     rows = [
-        [worker["name"], ", ".join(worker["queues"]), "yes" if worker["alive"] else "no", worker["seenAt"]]
-        for worker in found["workers"]
+        [worker.name, ", ".join(worker.queues), "yes" if worker.alive else "no", worker.seen_at]
+        for worker in found.workers
     ]
     out.line("")
-    queue_table(found["queues"], out)
+    queue_table(found.queues, out)
     out.line("")
     out.table(("worker", "queues", "alive", "seen"), rows, "no workers: start some with `rowlock worker`")
-    for warning in found["warnings"]:
+    for warning in found.warnings:
         out.note(warning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.imports import ImportSchema, ImportWholeSchema, RowErrorSchema
 
 
 def register(app: typer.Typer) -> None:
@@ -68,11 +68,11 @@ async def import_(
             sent=advance,
         )
     if not wait:
-        out.tell(found, f"{found['id']}  {found['fileName']} as {found['type']}, {found['status']}")
+        out.tell(found, f"{found.id}  {found.file_name} as {found.type}, {found.status}")
         return 0
-    found = await _over(management, found, wait_seconds, out)
-    show_import(found, out)
-    return 0 if found["status"] == "SUCCEEDED" else 1
+    whole = await _over(management, found, wait_seconds, out)
+    show_import(whole, out)
+    return 0 if whole.status == "SUCCEEDED" else 1
 
 
 def _found(file: str) -> tuple[Path, int]:
@@ -82,75 +82,74 @@ def _found(file: str) -> tuple[Path, int]:
     return path, path.stat().st_size
 
 
-async def _over(management: Operations, found: Shape, seconds: float, out: Output) -> Shape:
+async def _over(management: Operations, found: ImportSchema, seconds: float, out: Output) -> ImportWholeSchema:
     """Wait `seconds` at most until the import is over, with a progress line; returns its last state."""
     from rowlock.cli.unserved import watching_workers
     from rowlock.management import operations
-    from rowlock.storage.imports import ATTEMPT_FAILED, ImportStatus
+    from rowlock.storage.imports import ATTEMPT_FAILED
 
     shown, said = 0, ""
 
     async def queue() -> str:
-        return str((await management.job(found["id"]))["queue"])
+        return str((await management.job(found.id)).queue)
 
-    with out.progress(f"importing {found['fileName']}", 100) as advance:
+    with out.progress(f"importing {found.file_name}", 100) as advance:
 
-        def seen(look: Shape) -> None:
+        def seen(look: ImportWholeSchema) -> None:
             nonlocal shown, said
-            if look["progress"] > shown:
-                advance(look["progress"] - shown)
-                shown = look["progress"]
-            message = look["message"] or ""
+            if look.progress > shown:
+                advance(look.progress - shown)
+                shown = look.progress
+            message = look.message or ""
             if message != said and message.startswith(ATTEMPT_FAILED):
                 out.note(message)
                 said = message
 
         async with watching_workers(management, queue, out):
-            found = await operations.wait_import(management, found["id"], seconds, seen)
-    if not ImportStatus(found["status"]).final:
-        why = found["message"] if said else "check that a worker is running"
-        out.note(f"import {found['id']} is {found['status']} after {seconds:g} s; {why}")
-    return found
+            whole = await operations.wait_import(management, found.id, seconds, seen)
+    if not whole.status.final:
+        why = whole.message if said else "check that a worker is running"
+        out.note(f"import {whole.id} is {whole.status} after {seconds:g} s; {why}")
+    return whole
 
 
 _ERRORS_SHOWN = 10
 _CHANGES_SHOWN = 5
 
 
-def show_import(found: Shape, out: Output) -> None:
+def show_import(found: ImportWholeSchema, out: Output) -> None:
     """Print one import: its record as JSON, or its row counts and first errors."""
     if out.as_json:
         out.json(found)
         return
     names = ("id", "type", "status", "fileName", "companyId", "projectId", "sheetName", "message")
-    told = {name: found[name] for name in names if found[name]}
-    if not found["finishedAt"]:
-        told["progress"] = f"{found['progress']} %"
-    out.fields(told)
-    summary = found["summary"]
-    counts = ("totalRows", "inserted", "updated", "unchanged", "duplicates", "failed")
-    if summary["totalRows"]:
+    values = found.json_object()
+    progress = {} if found.finished_at else {"progress": f"{found.progress} %"}
+    out.fields({name: values[name] for name in names if values[name]} | progress)
+    summary = found.summary
+    counts = ("total_rows", "inserted", "updated", "unchanged", "duplicates", "failed")
+    if summary.total_rows:
         out.line("")
-        out.table(("rows", *counts[1:]), [[f"{summary[name]:,}" for name in counts]], "")
-    if found["dryRun"] and found["resultJson"]:
-        _show_dry_run(found["resultJson"], out)
-    meta = found["metaJson"]
+        out.table(("rows", *counts[1:]), [[f"{getattr(summary, name):,}" for name in counts]], "")
+    if found.dry_run and found.result_json:
+        _show_dry_run(found.result_json, out)
+    meta = found.meta_json
     if unknown := meta.get("unknownColumns"):
         out.line(f"ignored columns: {', '.join(unknown)}")
     for notice in meta.get("notices", ()):
         out.line(notice)
-    if (problem := (found["errorJson"] or {}).get("message")) and problem != found["message"]:
+    if (problem := (found.error_json or {}).get("message")) and problem != found.message:
         out.line(f"reason: {problem}")
-    if found["status"] in ("FAILED", "CANCELLED") and found["completedChunks"]:
-        out.note(f"loaded rows stay in the table; to continue: rowlock imports resume {found['id']}")
-    if summary["errors"]:
+    if found.status in ("FAILED", "CANCELLED") and found.completed_chunks:
+        out.note(f"loaded rows stay in the table; to continue: rowlock imports resume {found.id}")
+    if summary.errors:
         out.line("")
-        show_errors(summary["errors"][:_ERRORS_SHOWN], out)
-    if summary["errorCount"] > min(_ERRORS_SHOWN, len(summary["errors"])):
-        out.note(f"{summary['errorCount']:,} errors in total: rowlock imports errors {found['id']} --csv errors.csv")
+        show_errors(summary.errors[:_ERRORS_SHOWN], out)
+    if summary.error_count > min(_ERRORS_SHOWN, len(summary.errors)):
+        out.note(f"{summary.error_count:,} errors in total: rowlock imports errors {found.id} --csv errors.csv")
 
 
-def _show_dry_run(result: Shape, out: Output) -> None:
+def _show_dry_run(result: dict[str, Any], out: Output) -> None:
     """Print the result of a dry run: which columns would change, and some rows before and after."""
     if result.get("wouldDelete"):
         out.line(f"would first delete the {result['wouldDelete']:,} existing rows")
@@ -159,13 +158,13 @@ def _show_dry_run(result: Shape, out: Output) -> None:
     rows = []
     for change in (result.get("sample") or ())[:_CHANGES_SHOWN]:
         before, after = change["before"] or {}, change["after"]
-        told = [f"{name}: {before.get(name)} -> {value}" for name, value in after.items() if before.get(name) != value]
-        rows.append((change["row"], "update" if change["before"] else "insert", ", ".join(told)))
+        shown = [f"{name}: {before.get(name)} -> {value}" for name, value in after.items() if before.get(name) != value]
+        rows.append((change["row"], "update" if change["before"] else "insert", ", ".join(shown)))
     if rows:
         out.line("")
         out.table(("row", "", "change"), rows, "")
 
 
-def show_errors(errors: list[Shape], out: Output) -> None:
-    rows = [(error["row"], error["column"], error["value"], error["reason"]) for error in errors]
+def show_errors(errors: list[RowErrorSchema], out: Output) -> None:
+    rows = [(error.row, error.column, error.value, error.reason) for error in errors]
     out.table(("row", "column", "value", "reason"), rows, "no errors")

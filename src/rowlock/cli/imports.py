@@ -19,7 +19,7 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.imports import ImportSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Imports: list, show, get errors, resume, cancel.")
 
@@ -64,9 +64,9 @@ async def list_(
         out.json(page)
         return
     columns = ("id", "type", "file", "status", "progress", "rows", "failed", "when", "note")
-    out.table(columns, list(map(_row, page["imports"])), "no imports match")
-    if page["nextCursor"] is not None:
-        out.note(f"there are more: --cursor {page['nextCursor']}")
+    out.table(columns, list(map(_row, page.imports)), "no imports match")
+    if page.next_cursor is not None:
+        out.note(f"there are more: --cursor {page.next_cursor}")
 
 
 @commands.command(
@@ -107,9 +107,9 @@ async def errors(
     if out.as_json:
         out.json(page)
         return
-    show_errors(page["errors"], out)
-    if page["nextRow"] is not None:
-        out.note(f"there are more: --after-row {page['nextRow']}")
+    show_errors(page.errors, out)
+    if page.next_row is not None:
+        out.note(f"there are more: --after-row {page.next_row}")
 
 
 @commands.command(
@@ -121,7 +121,7 @@ async def errors(
 @asks(needs_app=True)
 async def resume(management: Operations, out: Output, id: ImportId) -> None:
     found = await management.resume_import(id)
-    out.tell(found, f"{found['id']}  {found['fileName']} is resumed, {found['status']}")
+    out.tell(found, f"{found.id}  {found.file_name} is resumed, {found.status}")
 
 
 @commands.command(
@@ -133,7 +133,7 @@ async def resume(management: Operations, out: Output, id: ImportId) -> None:
 @asks()
 async def cancel(management: Operations, out: Output, id: ImportId) -> None:
     found = await management.cancel_import(id)
-    out.tell(found, f"{found['id']}  {found['fileName']} is {found['status']}")
+    out.tell(found, f"{found.id}  {found.file_name} is {found.status}")
 
 
 async def _write(management: Operations, out: Output, import_id: str, file: str) -> None:
@@ -155,12 +155,12 @@ def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
     return nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb")
 
 
-def _row(found: Shape) -> list[object]:
+def _row(found: ImportSchema) -> list[object]:
     from rowlock.cli.output import ago
 
-    summary = found["summary"]
-    when = ago(found["finishedAt"] or found["createdAt"])
+    summary = found.summary
+    when = ago(found.finished_at or found.created_at)
     return [
-        *(found["id"], found["type"], found["fileName"], found["status"], f"{found['progress']} %"),
-        *(f"{summary['totalRows']:,}", f"{summary['failed']:,}", when, found["message"]),
+        *(found.id, found.type, found.file_name, found.status, f"{found.progress} %"),
+        *(f"{summary.total_rows:,}", f"{summary.failed:,}", when, found.message),
     ]

@@ -14,7 +14,7 @@ from rowlock.cli.times import Since, Until, past_of
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.jobs import JobSchema, PageSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Jobs: list, show, retry, cancel, run now.")
 
@@ -94,7 +94,7 @@ async def show(
 @asks(needs_app=True)
 async def retry(management: Operations, out: Output, id: JobId) -> None:
     job = await management.retry(id)
-    out.tell(job, f"{job['id']}  {job['type']} is queued again on {job['queue']}")
+    out.tell(job, f"{job.id}  {job.type} is queued again on {job.queue}")
 
 
 @commands.command(
@@ -106,8 +106,8 @@ async def retry(management: Operations, out: Output, id: JobId) -> None:
 @asks()
 async def cancel(management: Operations, out: Output, id: JobId) -> None:
     job = await management.cancel(id)
-    told = "is cancelled" if job["status"] == "cancelled" else "is running; its handler is asked to stop"
-    out.tell(job, f"{job['id']}  {job['type']} {told}")
+    state = "is cancelled" if job.status == "cancelled" else "is running; its handler is asked to stop"
+    out.tell(job, f"{job.id}  {job.type} {state}")
 
 
 @commands.command(
@@ -120,7 +120,7 @@ async def cancel(management: Operations, out: Output, id: JobId) -> None:
 @asks()
 async def run_now(management: Operations, out: Output, id: JobId) -> None:
     job = await management.run_now(id)
-    out.tell(job, f"{job['id']}  {job['type']} is ready on {job['queue']}")
+    out.tell(job, f"{job.id}  {job.type} is ready on {job.queue}")
 
 
 @commands.command(
@@ -132,49 +132,49 @@ async def run_now(management: Operations, out: Output, id: JobId) -> None:
 )
 @asks()
 async def timeline(management: Operations, out: Output, id: JobId) -> None:
-    told = await management.timeline(id)
+    found = await management.timeline(id)
     if out.as_json:
-        out.json(told)
+        out.json(found)
         return
     names = ("at", "kind", "attempt", "seconds", "owner", "reason")
-    out.table(names, [[event[name] for name in names] for event in told["events"]], "nothing is recorded")
-    if told["more"]:
+    out.table(names, [[getattr(event, name) for name in names] for event in found.events], "nothing is recorded")
+    if found.more:
         out.note("older attempts are not shown: see `rowlock failures list --job`")
 
 
-def show_job(job: Shape, out: Output) -> None:
+def show_job(job: JobSchema, out: Output) -> None:
     """Print one job: its record as JSON, or a line per field that has a value."""
     import orjson
 
     if out.as_json:
         out.json(job)
         return
-    shown = {name: value for name, value in job.items() if value is not None and value is not False}
+    shown = {name: value for name, value in job.json_object().items() if value is not None and value is not False}
     for name in ("payload", "result"):
         if name in shown:
             shown[name] = orjson.dumps(shown[name]).decode()
-    guidance = shown.pop("guidance", [])
+    del shown["guidance"]
     out.fields(shown)
-    for step in guidance:
+    for step in job.guidance:
         out.note(step)
 
 
-def show_page(page: Shape, out: Output, empty: str = "no jobs match") -> None:
+def show_page(page: PageSchema, out: Output, empty: str = "no jobs match") -> None:
     """Print jobs as a table, or in JSON as {jobs, nextCursor}."""
     if out.as_json:
         out.json(page)
         return
-    out.table(("id", "type", "queue", "status", "attempts", "when", "note"), list(map(_row, page["jobs"])), empty)
-    if page["nextCursor"] is not None:
-        out.note(f"there are more: --cursor {page['nextCursor']}")
+    out.table(("id", "type", "queue", "status", "attempts", "when", "note"), list(map(_row, page.jobs)), empty)
+    if page.next_cursor is not None:
+        out.note(f"there are more: --cursor {page.next_cursor}")
 
 
-def _row(job: Shape) -> list[object]:
+def _row(job: JobSchema) -> list[object]:
     from rowlock.cli.output import ago
     from rowlock.storage.records import Status
 
-    status = Status(job["status"])
-    last = job["availableAt"] if status is Status.QUEUED else job["updatedAt"]
-    note = job["error"] if status.final else job["message"]
-    attempts = f"{job['attempts']}/{job['maxAttempts']}"
-    return [job["id"], job["type"], job["queue"], status.value, attempts, ago(last), note]
+    status = job.status
+    last = job.available_at if status is Status.QUEUED else job.updated_at
+    note = job.error if status.final else job.message
+    attempts = f"{job.attempts}/{job.max_attempts}"
+    return [job.id, job.type, job.queue, status.value, attempts, ago(last), note]

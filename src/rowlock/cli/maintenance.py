@@ -62,6 +62,6 @@ async def prune(management: Operations, out: Output) -> None:
     if out.as_json:
         out.json(done)
         return
-    removed = {kind: f"{count:,} {kind}" for kind, count in done["removed"].items()}
+    removed = {kind: f"{count:,} {kind}" for kind, count in done.removed.items()}
     out.line("deleted jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
     out.line("deleted records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))

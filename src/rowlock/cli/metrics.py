@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,7 +12,6 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +34,7 @@ async def metrics(management: Operations, out: Output) -> None:
         out.line(line)
 
 
-def _measures(text: str) -> list[Shape]:
+def _measures(text: str) -> list[dict[str, Any]]:
     """Parse the text into a list of samples."""
     from rowlock.errors import SettingsError
 

@@ -40,11 +40,11 @@ class Output:
         self.as_json = as_json
 
     def json(self, value: Any) -> None:
-        """Print one JSON value: indented on a terminal, otherwise on one line."""
-        import orjson
+        """Print one JSON value, a schema or plain data: indented on a terminal, otherwise on one line."""
+        from pydantic_core import to_json
 
-        option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-        sys.stdout.write(orjson.dumps(value, option=option).decode() + "\n")
+        indent = 2 if sys.stdout.isatty() else None
+        sys.stdout.write(to_json(value, indent=indent).decode() + "\n")
 
     def tell(self, value: Any, text: str) -> None:
         """Print a JSON value for programs, or a line for people."""
@@ -79,7 +79,7 @@ class Output:
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column == "id")
         for row in rows:
-            words = [printable("" if cell is None else str(cell), _CELL_MAX) for cell in row]
+            words = [printable("" if cell is None else _text(cell), _CELL_MAX) for cell in row]
             table.add_row(*(Text(word, style=_COLOURS.get(word, "")) for word in words))
         console(sys.stdout).print(table)
 
@@ -88,7 +88,7 @@ class Output:
         shown = {name: value for name, value in values.items() if value is not None}
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
-            self.line(f"{name:<{width}}  {value}")
+            self.line(f"{name:<{width}}  {_text(value)}")
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Advance]:
@@ -118,9 +118,17 @@ def printable(text: str, at_most: int | None = None) -> str:
     return clean
 
 
-def ago(moment: str) -> str:
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        from rowlock.management.schemas.base import iso
+
+        return iso(value)
+    return str(value)
+
+
+def ago(moment: datetime) -> str:
     """Return a time relative to now, in one unit: 5 min ago, in 3 h."""
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+    seconds = (datetime.now(UTC) - moment).total_seconds()
     words = duration(abs(seconds))
     return f"{words} ago" if seconds >= 0 else f"in {words}"
 

@@ -12,7 +12,7 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.fleet import QueueSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Queues: list, pause, resume.")
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 @asks()
 async def list_(management: Operations, out: Output) -> None:
     found = await management.queues()
-    out.json(found) if out.as_json else queue_table(found["queues"], out)
+    out.json(found) if out.as_json else queue_table(found.queues, out)
 
 
 @commands.command(
@@ -58,24 +58,24 @@ async def resume(management: Operations, out: Output, name: Name) -> None:
 
 async def _switch(management: Operations, out: Output, name: str, *, paused: bool) -> None:
     done = await management.switch(name, paused=paused)
-    if not done["known"]:
-        known = [queue["name"] for queue in (await management.queues())["queues"] if queue["name"] != name]
+    if not done.known:
+        known = [queue.name for queue in (await management.queues()).queues if queue.name != name]
         out.note(f"queue {name!r} has no handlers and no waiting jobs; known queues: {', '.join(known)}")
     out.tell(done, f"{name} is paused" if paused else f"{name} is open")
 
 
-def queue_table(queues: list[Shape], out: Output) -> None:
+def queue_table(queues: list[QueueSchema], out: Output) -> None:
     """Print queues as a table."""
     from rowlock.cli.output import duration
 
     rows = [
         [
-            queue["name"],
-            "paused" if queue["paused"] else "open",
-            queue["ready"],
-            queue["delayed"],
-            queue["processing"],
-            None if queue["oldestReadySeconds"] is None else duration(queue["oldestReadySeconds"]),
+            queue.name,
+            "paused" if queue.paused else "open",
+            queue.ready,
+            queue.delayed,
+            queue.processing,
+            None if queue.oldest_ready_seconds is None else duration(queue.oldest_ready_seconds),
         ]
         for queue in queues
     ]

@@ -28,19 +28,21 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(management: Operations, out: Output) -> None:
+    from rowlock.management.schemas.base import iso
+
     found = await management.schedules()
     if out.as_json:
         out.json(found)
         return
     rows = [
         (
-            s["name"],
-            s["jobType"] or "(not declared in this application)",
-            s["spec"],
-            "paused" if s["paused"] else s["nextAt"],
-            s["lastRun"] and f"{s['lastRun']['status']} at {s['lastRun']['tick']}",
+            s.name,
+            s.job_type or "(not declared in this application)",
+            s.spec,
+            "paused" if s.paused else s.next_at,
+            s.last_run and f"{s.last_run.status} at {iso(s.last_run.tick)}",
         )
-        for s in found["schedules"]
+        for s in found.schedules
     ]
     out.table(("name", "job", "when", "next", "last run"), rows, "no schedules: declare some with app.schedule(...)")
 
@@ -63,8 +65,8 @@ async def runs(
     if out.as_json:
         out.json(found)
         return
-    columns = ("name", "tick", "status", "startedAt", "endedAt", "jobId", "error")
-    rows = [[run[column] for column in columns] for run in found["runs"]]
+    columns = ("name", "tick", "status", "started_at", "ended_at", "job_id", "error")
+    rows = [[getattr(run, column) for column in columns] for run in found.runs]
     out.table(("schedule", "tick", "status", "started", "ended", "job", "error"), rows, "no runs yet")
 
 
@@ -84,8 +86,10 @@ async def pause(management: Operations, out: Output, name: Name) -> None:
 )
 @asks(needs_app=True)
 async def resume(management: Operations, out: Output, name: Name) -> None:
+    from rowlock.management.schemas.base import iso
+
     done = await management.resume_schedule(name)
-    out.tell(done, f"{name} is resumed; its next time is {done['nextAt']}")
+    out.tell(done, f"{name} is resumed; its next time is {iso(done.next_at)}")
 
 
 @commands.command(
@@ -94,4 +98,4 @@ async def resume(management: Operations, out: Output, name: Name) -> None:
 @asks(needs_app=True)
 async def run(management: Operations, out: Output, name: Name) -> None:
     done = await management.run_schedule(name)
-    out.tell(done, f"job {done['jobId']} is queued")
+    out.tell(done, f"job {done.job_id} is queued")

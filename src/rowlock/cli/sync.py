@@ -14,7 +14,7 @@ from rowlock.cli.management import asks
 if TYPE_CHECKING:
     from rowlock.cli.output import Output
     from rowlock.management.operations import Operations
-    from rowlock.management.schemas import Shape
+    from rowlock.management.schemas.sync import IntegrationSchema, OperationSchema, SyncMonitorSchema, SyncStatsSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Outbound sync: list integrations, monitor them, send operations.")
 
@@ -43,15 +43,15 @@ async def list_(management: Operations, out: Output) -> None:
         out.json(found)
         return
     rows = [
-        [each["name"], operation["name"], _state(each, operation), operation["priority"], operation["key"]]
-        for each in found["integrations"]
-        for operation in each["operations"]
+        [each.name, operation.name, _state(each, operation), operation.priority, operation.key]
+        for each in found.integrations
+        for operation in each.operations
     ]
     columns = ("integration", "operation", "state", "priority", "key")
     out.table(columns, rows, "no integrations: declare one with app.integration(...)")
-    for each in found["integrations"]:
-        if not each["enabled"]:
-            out.note(f"{each['name']} is disabled: {each['why']}")
+    for each in found.integrations:
+        if not each.enabled:
+            out.note(f"{each.name} is disabled: {each.why}")
 
 
 @commands.command(
@@ -119,52 +119,53 @@ async def send(
         company_id=company_id,
     )
     if wait:
-        job = await over(management, job, wait_seconds, out) | {"created": job["created"]}
-    verb = "" if job["created"] else "already exists: "
-    out.tell(job, f"{job['id']}  {verb}{job['type']} on {job['queue']}, {job['status']}")
-    return 0 if not wait or job["status"] == "succeeded" else 1
+        job = await over(management, job, wait_seconds, out)
+    verb = "" if job.created else "already exists: "
+    out.tell(job, f"{job.id}  {verb}{job.type} on {job.queue}, {job.status}")
+    return 0 if not wait or job.status == "succeeded" else 1
 
 
 async def _chosen(management: Operations, given: str | None) -> str:
     """Return the given integration, or the only one; otherwise raises UsageError."""
     if given is not None:
         return given
-    names: list[str] = [each["name"] for each in (await management.integrations())["integrations"]]
+    names: list[str] = [each.name for each in (await management.integrations()).integrations]
     if len(names) == 1:
         return names[0]
     raise UsageError(f"name an integration; known: {', '.join(names) or 'none; declare one with app.integration(...)'}")
 
 
-def _state(integration: Shape, operation: Shape) -> str:
-    if not integration["enabled"]:
+def _state(integration: IntegrationSchema, operation: OperationSchema) -> str:
+    if not integration.enabled:
         return "disabled"
-    return "ok" if operation["enabled"] else "skipped"
+    return "ok" if operation.enabled else "skipped"
 
 
-def _counts(found: Shape) -> dict[str, object]:
+def _counts(found: SyncStatsSchema) -> dict[str, object]:
     return {
-        "pending": f"{found['pending']:,}",
-        "processing": f"{found['processing']:,}",
-        "failed": f"{found['failed']:,} (to be retried)",
-        "dead": f"{found['dead']:,}",
-        "completed": f"{found['completed24h']:,} in 24 hours",
+        "pending": f"{found.pending:,}",
+        "processing": f"{found.processing:,}",
+        "failed": f"{found.failed:,} (to be retried)",
+        "dead": f"{found.dead:,}",
+        "completed": f"{found.completed24h:,} in 24 hours",
     }
 
 
-def _show(found: Shape, out: Output) -> None:
+def _show(found: SyncMonitorSchema, out: Output) -> None:
     from rowlock.cli.output import ago, duration
+    from rowlock.management.schemas.base import iso
 
-    mean, lag = found["meanProcessingMs"], found["lagSeconds"]
-    state = "enabled" if found["enabled"] else f"disabled: {found['why']}"
+    mean, lag = found.mean_processing_ms, found.lag_seconds
+    state = "enabled" if found.enabled else f"disabled: {found.why}"
     limits = {
-        f"{each['group'] or 'calls'} in {duration(each['perSeconds'])}": f"{each['inUse']:,} of {each['count']:,}"
-        + (f", paused until {each['restsUntil']}" if each["restsUntil"] is not None else "")
-        for each in found["limits"]
+        f"{each.group or 'calls'} in {duration(each.per_seconds)}": f"{each.in_use:,} of {each.count:,}"
+        + (f", paused until {iso(each.rests_until)}" if each.rests_until is not None else "")
+        for each in found.limits
     }
     out.fields(
         {
-            found["integration"]: state,
-            **_counts(found["counts"]),
+            found.integration: state,
+            **_counts(found.counts),
             "mean time": None if mean is None else f"{mean:,.0f} ms",
             "lag": None if lag is None else duration(lag),
             **limits,
@@ -172,10 +173,10 @@ def _show(found: Shape, out: Output) -> None:
     )
     rows = [
         [
-            *(each["jobId"], each["operation"], each["status"], each["retryCount"]),
-            *(each["nextRetryAt"] and ago(each["nextRetryAt"]), each["error"]),
+            *(each.job_id, each.operation, each.status, each.retry_count),
+            *(each.next_retry_at and ago(each.next_retry_at), each.error),
         ]
-        for each in found["failures"]
+        for each in found.failures
     ]
     out.line("")
     out.table(("id", "operation", "status", "retries", "next retry", "error"), rows, "no failures")

@@ -64,7 +64,8 @@ async def create(
 ) -> None:
     from rowlock.control import tokens
     from rowlock.jobs.registry import checked_name
-    from rowlock.management.schemas import iso, token_shape
+    from rowlock.management.schemas.access import CreatedTokenSchema
+    from rowlock.management.schemas.base import iso
     from rowlock.storage.access import Role
     from rowlock.tokens import new_token
 
@@ -76,7 +77,7 @@ async def create(
     seconds = None if never else (expires_days or _EXPIRES_DAYS) * _DAY_SECONDS
     text, token = new_token(name, Role(role), company, seconds)
     made = await tokens.add(app.store, token)
-    out.tell({"token": text} | token_shape(made), text)
+    out.tell(CreatedTokenSchema.of(made, token=text), text)
     ends = "does not expire" if made.expires_at is None else f"expires at {iso(made.expires_at)}"
     out.note(f"this is the only time that the token is shown; it has the role {made.role.value} and {ends}")
 
@@ -92,17 +93,14 @@ async def create(
 @works()
 async def list_(app: Rowlock, out: Output) -> None:
     from rowlock.control import tokens
-    from rowlock.management.schemas import token_shape
+    from rowlock.management.schemas.access import TokenSchema, TokensSchema
 
     found, now = await tokens.listed(app.store), await app.store.now()
-    shapes = [token_shape(token) for token in found]
     if out.as_json:
-        out.json({"tokens": shapes})
+        out.json(TokensSchema(tokens=[TokenSchema.of(token) for token in found]))
         return
-    columns = ("id", "name", "role", "companyId", "createdAt", "expiresAt", "lastUsedAt")
-    rows = [
-        [*(shape[column] for column in columns), _state(token, now)] for token, shape in zip(found, shapes, strict=True)
-    ]
+    columns = ("id", "name", "role", "company_id", "created_at", "expires_at", "last_used_at")
+    rows = [[*(getattr(token, column) for column in columns), _state(token, now)] for token in found]
     heads = ("id", "name", "role", "company", "created", "ends", "last used", "state")
     out.table(heads, rows, "no tokens: create one with `rowlock token create`")
 
@@ -121,14 +119,14 @@ async def revoke(
 ) -> None:
     from rowlock.control import tokens
     from rowlock.errors import TokenNotFound
-    from rowlock.management.schemas import token_shape
+    from rowlock.management.schemas.access import TokenSchema
     from rowlock.tokens import PREFIX
 
     if not await tokens.revoke(app.store, id):
         shown = "that, which looks like a token, not an id" if id.startswith(PREFIX) else id
         raise TokenNotFound(f"no token has the id {shown}; see `rowlock token list`")
     (revoked,) = [token for token in await tokens.listed(app.store) if token.id == id.lower()]
-    out.tell(token_shape(revoked), f"{revoked.id}  {revoked.name} is revoked")
+    out.tell(TokenSchema.of(revoked), f"{revoked.id}  {revoked.name} is revoked")
 
 
 def _state(token: TokenRecord, now: datetime) -> str:

@@ -32,6 +32,6 @@ async def watching_workers(
 async def _look(management: Operations, queue: Callable[[], Awaitable[str]], out: Output) -> None:
     await asyncio.sleep(_FIRST_LOOK_SECONDS)
     with suppress(RowlockError):
-        name, workers = await queue(), (await management.health())["workers"]
-        if not any(worker["alive"] and name in worker["queues"] for worker in workers):
+        name, workers = await queue(), (await management.health()).workers
+        if not any(worker.alive and name in worker.queues for worker in workers):
             out.note(f"no worker serves the queue {name}; still waiting: start one with `rowlock worker`")

@@ -2,7 +2,7 @@
 
 async with Client("https://jobs.example.org", token) as client:
     job = await client.enqueue("send.email", {"to": "a@b.c"})
-    job = await client.wait(job["id"], seconds=60)
+    job = await client.wait(job.id, seconds=60)
 """
 
 from rowlock.errors import SettingsError

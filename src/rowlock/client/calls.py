@@ -21,7 +21,31 @@ from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Unique
 from rowlock.jobs.registry import checked_name
 from rowlock.management import operations
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.dead_letters import (
+    DeadGroupsSchema,
+    DiscardedSchema,
+    FailureSchema,
+    FailuresSchema,
+    RetriedSchema,
+    RetrySchema,
+)
+from rowlock.management.schemas.fleet import (
+    DoingSchema,
+    HealthSchema,
+    HistorySchema,
+    PrunedSchema,
+    QueueHealthSchema,
+    QueuesSchema,
+    SwitchedSchema,
+)
+from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema, PageSchema, StatsSchema, TimelineSchema
+from rowlock.management.schemas.schedules import (
+    RunsSchema,
+    SchedulePausedSchema,
+    ScheduleResumedSchema,
+    ScheduleRunSchema,
+    SchedulesSchema,
+)
 from rowlock.storage.records import JobId, Status
 
 if TYPE_CHECKING:
@@ -80,7 +104,7 @@ class Client(Imports, Sync):
         company_id: str | None = None,
         unique: Unique | None = None,
         limit_key: str | None = None,
-    ) -> Shape:
+    ) -> EnqueuedSchema:
         """Enqueue a job; return its record, and whether this call `created` it."""
         Options(queue, priority, delay_seconds, at, max_attempts, company_id, unique, limit_key).check(type)
         text = encode({} if payload is None else payload, type, _PAYLOAD_BYTES_MAX)
@@ -95,11 +119,11 @@ class Client(Imports, Sync):
             "limitKey": limit_key,
         }
         body = {"type": type, "payload": orjson.Fragment(text)} | _given(given)
-        return _shape(await self._wire.post(f"{_QUEUE}/enqueue", body))
+        return await self._wire.post(EnqueuedSchema, f"{_QUEUE}/enqueue", body)
 
-    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
+    async def job(self, job_id: JobId, *, raw: bool = False) -> JobSchema:
         """Return one job with all fields; its secrets are redacted unless `raw`, which needs the role admin."""
-        return _shape(await self._wire.get(_job(job_id), raw=raw or None))
+        return await self._wire.get(JobSchema, _job(job_id), raw=raw or None)
 
     async def jobs(
         self,
@@ -113,39 +137,45 @@ class Client(Imports, Sync):
         until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> PageSchema:
         """Jobs, newest first: {jobs, nextCursor}; with a reason, only those that failed for it."""
         word = None if status is None else Status(status).value
-        asked = {"status": word, "type": type, "queue": queue, "companyId": company_id, "reason": reason}
-        times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
-        return _shape(await self._wire.get(_QUEUE, **asked, **times, limit=limit, cursor=cursor))
+        asked: dict[str, Any] = {
+            "status": word,
+            "type": type,
+            "queue": queue,
+            "companyId": company_id,
+            "reason": reason,
+        }
+        times: dict[str, Any] = {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        return await self._wire.get(PageSchema, _QUEUE, **asked, **times, limit=limit, cursor=cursor)
 
-    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape:
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> TimelineSchema:
         """The events of a job, oldest first: {jobId, events, more}; stack traces need the role admin."""
-        return _shape(await self._wire.get(f"{_job(job_id)}/timeline", stacks=None if stacks else False))
+        return await self._wire.get(TimelineSchema, f"{_job(job_id)}/timeline", stacks=None if stacks else False)
 
-    async def wait(self, job_id: JobId, seconds: float) -> Shape:
+    async def wait(self, job_id: JobId, seconds: float) -> JobSchema:
         """Poll a job until it ends or `seconds` pass, and return it."""
         return await operations.wait(self, job_id, seconds)
 
-    async def retry(self, job_id: JobId) -> Shape:
+    async def retry(self, job_id: JobId) -> JobSchema:
         """Queue a failed or cancelled job again, with fresh attempts."""
-        return _shape(await self._wire.post(f"{_job(job_id)}/retry"))
+        return await self._wire.post(JobSchema, f"{_job(job_id)}/retry")
 
-    async def cancel(self, job_id: JobId) -> Shape:
+    async def cancel(self, job_id: JobId) -> JobSchema:
         """Cancel a waiting job, or ask a running one to stop; return the job. Raises JobIsOver if it has ended."""
-        return _shape(await self._wire.post(f"{_job(job_id)}/cancel"))
+        return await self._wire.post(JobSchema, f"{_job(job_id)}/cancel")
 
-    async def run_now(self, job_id: JobId) -> Shape:
+    async def run_now(self, job_id: JobId) -> JobSchema:
         """Make a delayed job available now; return the job. Raises JobNotWaiting if it runs or has ended."""
-        return _shape(await self._wire.post(f"{_job(job_id)}/run-now"))
+        return await self._wire.post(JobSchema, f"{_job(job_id)}/run-now")
 
     async def dead_groups(
         self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
-    ) -> Shape:
+    ) -> DeadGroupsSchema:
         """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}."""
-        asked = {"type": type, "queue": queue, "companyId": company_id}
-        return _shape(await self._wire.get(f"{_QUEUE}/dead-letter/groups", **asked))
+        asked: dict[str, Any] = {"type": type, "queue": queue, "companyId": company_id}
+        return await self._wire.get(DeadGroupsSchema, f"{_QUEUE}/dead-letter/groups", **asked)
 
     async def retry_dead(
         self,
@@ -158,10 +188,10 @@ class Client(Imports, Sync):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> RetriedSchema:
         """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
-        return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/retry", given))
+        return await self._wire.post(RetriedSchema, f"{_QUEUE}/dead-letter/retry", given)
 
     async def discard_dead(
         self,
@@ -174,14 +204,14 @@ class Client(Imports, Sync):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> DiscardedSchema:
         """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
-        return _shape(await self._wire.post(f"{_QUEUE}/dead-letter/discard", given))
+        return await self._wire.post(DiscardedSchema, f"{_QUEUE}/dead-letter/discard", given)
 
-    async def stats(self) -> Shape:
+    async def stats(self) -> StatsSchema:
         """Job counts by status; for all companies also the totals of the last hour."""
-        return _shape(await self._wire.get(f"{_QUEUE}/stats"))
+        return await self._wire.get(StatsSchema, f"{_QUEUE}/stats")
 
     def events(
         self,
@@ -211,87 +241,78 @@ class Client(Imports, Sync):
         unresolved: bool = False,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> FailuresSchema:
         """Failed attempts, newest first: {failures, nextCursor}."""
-        asked = {"companyId": company_id, "jobName": job_name, "jobId": job_id, "final": final}
-        found = await self._wire.get(
-            f"{_ADMIN}/failures", **asked, unresolved=unresolved or None, limit=limit, cursor=cursor
-        )
-        return _data(found)
+        asked: dict[str, Any] = {"companyId": company_id, "jobName": job_name, "jobId": job_id, "final": final}
+        more = {"unresolved": unresolved or None, "limit": limit, "cursor": cursor}
+        return await self._wire.get(FailuresSchema, f"{_ADMIN}/failures", **asked, **more, enveloped=True)
 
-    async def failure(self, failure_id: str) -> Shape:
+    async def failure(self, failure_id: str) -> FailureSchema:
         """Return one failed attempt, with its stack trace."""
-        return _data(await self._wire.get(f"{_ADMIN}/failures/{_failure(failure_id)}"))
+        return await self._wire.get(FailureSchema, f"{_ADMIN}/failures/{_failure(failure_id)}", enveloped=True)
 
-    async def retry_failure(self, failure_id: str) -> Shape:
+    async def retry_failure(self, failure_id: str) -> RetrySchema:
         """Queue the job of a failed attempt again, which resolves the failure."""
-        return _data(await self._wire.post(f"{_ADMIN}/retry", {"failureId": _failure(failure_id)}))
+        return await self._wire.post(
+            RetrySchema, f"{_ADMIN}/retry", {"failureId": _failure(failure_id)}, enveloped=True
+        )
 
     # -- queues ------------------------------------------------------------------------------------
 
-    async def queues(self) -> Shape:
+    async def queues(self) -> QueuesSchema:
         """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
-        return _shape(await self._wire.get("/api/v1/queues"))
+        return await self._wire.get(QueuesSchema, "/api/v1/queues")
 
-    async def history(self, minutes: int = 60) -> Shape:
+    async def history(self, minutes: int = 60) -> HistorySchema:
         """What each queue did, and its lag, minute by minute, oldest first: {minutes, queues}."""
-        return _shape(await self._wire.get("/api/v1/queues/history", minutes=minutes))
+        return await self._wire.get(HistorySchema, "/api/v1/queues/history", minutes=minutes)
 
-    async def doing(self) -> Shape:
+    async def doing(self) -> DoingSchema:
         """Every worker with its running jobs, earliest start first: {workers, more}."""
-        return _shape(await self._wire.get("/api/v1/workers"))
+        return await self._wire.get(DoingSchema, "/api/v1/workers")
 
-    async def switch(self, queue: str, *, paused: bool) -> Shape:
+    async def switch(self, queue: str, *, paused: bool) -> SwitchedSchema:
         """Pause or resume a queue for the whole fleet; `known` is false if it is neither declared nor in use."""
         verb = "pause" if paused else "resume"
-        return _shape(await self._wire.post(f"/api/v1/queues/{_segment(queue, 'queue')}/{verb}"))
+        return await self._wire.post(SwitchedSchema, f"/api/v1/queues/{_segment(queue, 'queue')}/{verb}")
 
-    async def queue_health(self, queue: str | None = None) -> Shape:
+    async def queue_health(self, queue: str | None = None) -> QueueHealthSchema:
         """The health of one queue, as GET /api/admin/queue/health returns it."""
-        return _data(await self._wire.get(f"{_ADMIN}/health", queue=queue))
+        return await self._wire.get(QueueHealthSchema, f"{_ADMIN}/health", queue=queue, enveloped=True)
 
-    async def health(self) -> Shape:
+    async def health(self) -> HealthSchema:
         """Health of the store and the fleet: job counts, failures, queues, workers, and warnings."""
-        return _shape(await self._wire.get("/api/v1/health"))
+        return await self._wire.get(HealthSchema, "/api/v1/health")
 
     async def metrics(self) -> bytes:
         """The metrics of the whole fleet in Prometheus's text format."""
         return (await self._wire.send("GET", "/metrics")).content
 
-    async def prune(self) -> Shape:
+    async def prune(self) -> PrunedSchema:
         """Apply the retention policies now: {removed}, counts by kind."""
-        return _data(await self._wire.post(f"{_ADMIN}/prune"))
+        return await self._wire.post(PrunedSchema, f"{_ADMIN}/prune", enveloped=True)
 
     # -- schedules ---------------------------------------------------------------------------------
 
-    async def schedules(self) -> Shape:
+    async def schedules(self) -> SchedulesSchema:
         """Every schedule with its next tick and last run: {schedules}."""
-        return _shape(await self._wire.get("/api/v1/schedules"))
+        return await self._wire.get(SchedulesSchema, "/api/v1/schedules")
 
-    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> RunsSchema:
         """Runs of schedules, the latest first: {runs}."""
-        return _shape(await self._wire.get("/api/v1/schedules/runs", name=name, limit=limit))
+        return await self._wire.get(RunsSchema, "/api/v1/schedules/runs", name=name, limit=limit)
 
-    async def pause_schedule(self, name: str) -> Shape:
+    async def pause_schedule(self, name: str) -> SchedulePausedSchema:
         """Pause a schedule: no tick of it fires, on any machine."""
-        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/pause"))
+        return await self._wire.post(SchedulePausedSchema, f"/api/v1/schedules/{_segment(name, 'schedule')}/pause")
 
-    async def resume_schedule(self, name: str) -> Shape:
+    async def resume_schedule(self, name: str) -> ScheduleResumedSchema:
         """Resume a paused schedule with its next tick; ticks that were due meanwhile are skipped."""
-        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/resume"))
+        return await self._wire.post(ScheduleResumedSchema, f"/api/v1/schedules/{_segment(name, 'schedule')}/resume")
 
-    async def run_schedule(self, name: str) -> Shape:
+    async def run_schedule(self, name: str) -> ScheduleRunSchema:
         """Enqueue the job of a schedule now, outside its timetable."""
-        return _shape(await self._wire.post(f"/api/v1/schedules/{_segment(name, 'schedule')}/run"))
-
-
-def _shape(found: Any) -> Shape:
-    return dict(found)
-
-
-def _data(found: Any) -> Shape:
-    """Unwrap the {success, data} envelope of the admin routes."""
-    return dict(found["data"])
+        return await self._wire.post(ScheduleRunSchema, f"/api/v1/schedules/{_segment(name, 'schedule')}/run")
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,13 @@ from rowlock.imports.intake.file_type import clean_name, kind_of
 from rowlock.imports.intake.upload import file_size, read_file
 from rowlock.jobs.registry import checked_name
 from rowlock.management import operations
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.imports import (
+    ImportErrorsSchema,
+    ImportSchema,
+    ImportsSchema,
+    ImportTypesSchema,
+    ImportWholeSchema,
+)
 from rowlock.storage.imports import ImportId, ImportStatus
 
 _IMPORTS = "/api/v1/import-jobs"
@@ -36,7 +42,7 @@ class Imports:
         force: bool = False,
         dry_run: bool = False,
         sent: Callable[[int], None] | None = None,
-    ) -> Shape:
+    ) -> ImportSchema:
         """Upload a file and import it; `sent` is called with the bytes just sent, negative if the upload restarts."""
         name = clean_name(path.name)
         family = kind_of(name).family
@@ -53,11 +59,9 @@ class Imports:
                 out += len(chunk)
                 tell(len(chunk))
 
-        return dict(
-            await self._wire.upload(
-                f"/api/v1/imports/{family}/upload", asked, content, size=size, again=not (force or dry_run)
-            )
-        )
+        path_of_family = f"/api/v1/imports/{family}/upload"
+        again = not (force or dry_run)
+        return await self._wire.upload(ImportSchema, path_of_family, asked, content, size=size, again=again)
 
     async def import_named(
         self,
@@ -69,15 +73,15 @@ class Imports:
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> Shape:
+    ) -> ImportSchema:
         """Import a file from the server's import folder, by its name."""
         given = _options(type, sheet, company_id, project_id, force, dry_run) | {"filename": file_name}
         body = {name: value for name, value in given.items() if value is not None}
-        return dict(await self._wire.post("/api/v1/imports/xlsx", body))
+        return await self._wire.post(ImportSchema, "/api/v1/imports/xlsx", body)
 
-    async def import_job(self, import_id: ImportId) -> Shape:
+    async def import_job(self, import_id: ImportId) -> ImportWholeSchema:
         """Return one import with its chunks and its first 100 errors."""
-        return dict(await self._wire.get(_import(import_id)))
+        return await self._wire.get(ImportWholeSchema, _import(import_id))
 
     async def import_jobs(
         self,
@@ -87,20 +91,20 @@ class Imports:
         company_id: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> ImportsSchema:
         """Imports, newest first: {imports, nextCursor}."""
         word = None if status is None else ImportStatus(status).value
-        return dict(
-            await self._wire.get(_IMPORTS, type=type, status=word, companyId=company_id, limit=limit, cursor=cursor)
+        return await self._wire.get(
+            ImportsSchema, _IMPORTS, type=type, status=word, companyId=company_id, limit=limit, cursor=cursor
         )
 
-    async def wait_import(self, import_id: ImportId, seconds: float) -> Shape:
+    async def wait_import(self, import_id: ImportId, seconds: float) -> ImportWholeSchema:
         """Poll an import until it ends or `seconds` pass, and return it."""
         return await operations.wait_import(self, import_id, seconds)  # type: ignore[arg-type]  # a part of the client
 
-    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> ImportErrorsSchema:
         """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
-        return dict(await self._wire.get(f"{_import(import_id)}/errors", afterRow=after_row, limit=limit))
+        return await self._wire.get(ImportErrorsSchema, f"{_import(import_id)}/errors", afterRow=after_row, limit=limit)
 
     async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
         """Stream the rows with errors as a CSV file."""
@@ -111,17 +115,17 @@ class Imports:
             async for part in answer.aiter_bytes():
                 yield part
 
-    async def resume_import(self, import_id: ImportId) -> Shape:
+    async def resume_import(self, import_id: ImportId) -> ImportWholeSchema:
         """Resume a failed or cancelled import; completed chunks are not repeated."""
-        return dict(await self._wire.post(f"{_import(import_id)}/resume"))
+        return await self._wire.post(ImportWholeSchema, f"{_import(import_id)}/resume")
 
-    async def cancel_import(self, import_id: ImportId) -> Shape:
+    async def cancel_import(self, import_id: ImportId) -> ImportWholeSchema:
         """Cancel an import that has not ended; completed chunks stay."""
-        return dict(await self._wire.post(f"{_import(import_id)}/cancel"))
+        return await self._wire.post(ImportWholeSchema, f"{_import(import_id)}/cancel")
 
-    async def import_types(self) -> Shape:
+    async def import_types(self) -> ImportTypesSchema:
         """Every import type with its columns: {types}."""
-        return dict(await self._wire.get("/api/v1/import-types"))
+        return await self._wire.get(ImportTypesSchema, "/api/v1/import-types")
 
     async def import_template(self, name: str) -> bytes:
         """Return an empty CSV file with the columns of an import type."""

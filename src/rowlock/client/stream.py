@@ -12,7 +12,6 @@ import orjson
 
 from rowlock.client.wire import Wire, failure, pause_seconds
 from rowlock.errors import RequestFailed, RowlockError
-from rowlock.management.schemas import Shape
 
 FAILURES_MAX = 8  # connections in a row without an event
 _SILENCE_SECONDS = 45.0  # a server sends a keep-alive every 15 s
@@ -25,7 +24,7 @@ class Event(NamedTuple):
     """An event: `job`, `import`, `queue`, `ready` (the first) or `gap` (events are missing); resume from its id."""
 
     kind: str
-    data: Shape
+    data: dict[str, Any]
     id: str
 
 

@@ -10,10 +10,11 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import orjson
+from pydantic import ValidationError
 
 from rowlock import errors
 from rowlock.errors import (
@@ -26,6 +27,9 @@ from rowlock.errors import (
     SettingsError,
 )
 from rowlock.ids import uuid7
+from rowlock.management.schemas.base import Schema
+
+S = TypeVar("S", bound=Schema)
 
 TRIES = 4
 _AGAIN_SECONDS = 0.2  # before the second try; doubles before each further one; jitter ± 50 %
@@ -72,17 +76,19 @@ class Wire:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, **asked: Any) -> Any:
-        """Return the JSON at this path; parameters that are None are left out."""
-        return _json(await self.send("GET", path, params=_query(asked)))
+    async def get(self, kind: type[S], path: str, *, enveloped: bool = False, **asked: Any) -> S:
+        """Return the object at this path; parameters that are None are left out."""
+        return _read(kind, await self.send("GET", path, params=_query(asked)), enveloped)
 
-    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def post(
+        self, kind: type[S], path: str, body: Mapping[str, Any] | None = None, *, enveloped: bool = False
+    ) -> S:
         """Send a command with an idempotency key, so that it runs once even if it is sent several times."""
         headers = {"idempotency-key": uuid7()}
         if body is None:
-            return _json(await self.send("POST", path, headers=headers))
+            return _read(kind, await self.send("POST", path, headers=headers), enveloped)
         headers["content-type"] = "application/json"
-        return _json(await self.send("POST", path, content=orjson.dumps(body), headers=headers))
+        return _read(kind, await self.send("POST", path, content=orjson.dumps(body), headers=headers), enveloped)
 
     async def send(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request, up to TRIES times; return the response. Raises a local call's error, or RequestFailed."""
@@ -106,13 +112,14 @@ class Wire:
 
     async def upload(
         self,
+        kind: type[S],
         path: str,
         asked: Mapping[str, Any],
         content: Callable[[], AsyncIterator[bytes]],
         *,
         size: int,
         again: bool,
-    ) -> Any:
+    ) -> S:
         """Upload a file. Retry a broken connection only if `again`, since the server may have received the file.
 
         After such a retry DuplicateImport is no error: the duplicate is our own first try, and is returned.
@@ -133,10 +140,10 @@ class Wire:
                 broken = True
             else:
                 if answer.is_success:
-                    return _json(answer)
+                    return _read(kind, answer)
                 failed = failure(answer)
                 if broken and isinstance(failed, DuplicateImport) and (existing := _problem(answer).get("existing")):
-                    return existing
+                    return kind.model_validate(existing)
                 if number == TRIES or not _passing(answer.status_code, failed.code):
                     raise failed
                 wait = answer.headers.get("retry-after")
@@ -166,34 +173,40 @@ def pause_seconds(number: int, asked: str | None = None) -> float:
 
 def failure(answer: httpx.Response) -> RowlockError:
     """Return the error for a response: of the class that a local call raises, if any, else RequestFailed."""
-    told = _problem(answer)
-    code, detail, status = told.get("code"), str(told.get("detail", "")), answer.status_code
+    problem = _problem(answer)
+    code, detail, status = problem.get("code"), str(problem.get("detail", "")), answer.status_code
     if not isinstance(code, str):
-        elsewhere = f" and points to {answer.headers.get('location')}" if answer.is_redirect else ""
-        return RequestFailed(
-            f"{answer.url.host} answers {status}{elsewhere}, not as a Rowlock server does: check the address",
-            code="not_rowlock",
-            status=status,
-        )
+        return _not_rowlock(answer)
     kind = _ERRORS.get(code)
     if kind is DuplicateJob:
-        existing = str(told.get("existingJobId", ""))
-        return DuplicateJob(detail, existing_job_id=existing, removed=bool(told.get("existingRemoved")))
+        existing = str(problem.get("existingJobId", ""))
+        return DuplicateJob(detail, existing_job_id=existing, removed=bool(problem.get("existingRemoved")))
     if kind is DuplicateImport:
-        return DuplicateImport(detail, existing_import_id=str(told.get("existingImportId", "")))
+        return DuplicateImport(detail, existing_import_id=str(problem.get("existingImportId", "")))
     if code.startswith("file_"):
-        return FileRefused(detail, code=code, more={name: told[name] for name in told if name not in _PROBLEM_FIELDS})
+        return FileRefused(
+            detail, code=code, more={name: problem[name] for name in problem if name not in _PROBLEM_FIELDS}
+        )
     if kind is not None:
         return kind(detail)
     return RequestFailed(detail or f"the server answers {status}", code=code, status=status)
 
 
+def _not_rowlock(answer: httpx.Response) -> RequestFailed:
+    elsewhere = f" and points to {answer.headers.get('location')}" if answer.is_redirect else ""
+    return RequestFailed(
+        f"{answer.url.host} answers {answer.status_code}{elsewhere}, not as a Rowlock server does: check the address",
+        code="not_rowlock",
+        status=answer.status_code,
+    )
+
+
 def _problem(answer: httpx.Response) -> dict[str, Any]:
     try:
-        told = orjson.loads(answer.content)
+        problem = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return problem if isinstance(problem, dict) else {}
 
 
 def _passing(status: int, code: str) -> bool:
@@ -201,11 +214,13 @@ def _passing(status: int, code: str) -> bool:
     return code == _IN_PROGRESS or (status in _BUSY and code not in _LASTING)
 
 
-def _json(answer: httpx.Response) -> Any:
+def _read(kind: type[S], answer: httpx.Response, enveloped: bool = False) -> S:
+    """Return the object of a response, without the envelope {success, data} of the routes of administrators."""
     try:
-        return orjson.loads(answer.content)
-    except orjson.JSONDecodeError:
-        raise failure(answer) from None
+        found = orjson.loads(answer.content)
+        return kind.model_validate(found["data"] if enveloped else found)
+    except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError):
+        raise _not_rowlock(answer) from None
 
 
 def _query(asked: Mapping[str, Any]) -> dict[str, str]:

@@ -14,15 +14,15 @@ from rowlock.dashboard.job_filters import moment_of
 from rowlock.dashboard.session import own_path
 from rowlock.errors import RowlockError
 from rowlock.http.problem import Problem
-from rowlock.http.schemas.requests import DeadGiven
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.dead_letters import DiscardedSchema, RetriedSchema
+from rowlock.management.schemas.requests import DeadLettersRequest
 
 ROUND = 1_000  # jobs in one round
 ROUNDS_SECONDS = 8.0  # then the page shows the progress and asks whether to continue
 _NAMED_MAX = 5  # conflicts listed by id
 
 Verb = Literal["retry", "discard"]
-Ask = Callable[..., Awaitable[Shape]]
+Ask = Callable[..., Awaitable[RetriedSchema | DiscardedSchema]]
 
 _FILTERS = ("type", "queue", "companyId", "reason")
 
@@ -64,10 +64,10 @@ def chosen(given: Mapping[str, str]) -> Chosen:
     if given.get("cursor"):
         words["cursor"] = given["cursor"]
     try:
-        checked = DeadGiven.model_validate(words)
+        checked = DeadLettersRequest.model_validate(words)
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
-        raise Problem("validation_failed", told.removeprefix(": ")) from None
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
+        raise Problem("validation_failed", wrong.removeprefix(": ")) from None
     asked = checked.model_dump(exclude={"all", "dry_run", "limit", "cursor"}, exclude_none=True)
     numbers = {key: _number(given.get(key)) for key in ("done", "kept")}
     came_from = own_path(given["from"]) if given.get("from") else ""
@@ -88,7 +88,7 @@ class Outcome:
     cursor: str | None = None  # where to continue; None at the end
     broken: str | None = None  # why it stopped early
 
-    def told(self, verb: Verb, done_before: int = 0, kept_before: int = 0, since: int = 0) -> str:
+    def sentence(self, verb: Verb, done_before: int = 0, kept_before: int = 0, since: int = 0) -> str:
         """Return the result for people, in whole sentences."""
         done, kept = self.done + done_before, len(self.conflicts) + kept_before
         jobs = "1 job is" if done == 1 else f"{done:,} jobs are"
@@ -109,7 +109,7 @@ class Outcome:
         )
 
 
-async def rounds(ask: Ask, verb: Verb, which: Chosen, answer: Callable[[RowlockError], Problem]) -> Outcome:
+async def rounds(ask: Ask, which: Chosen, answer: Callable[[RowlockError], Problem]) -> Outcome:
     """Retry or discard in rounds; an error is raised if nothing was done yet, otherwise it is in `broken`.
 
     Jobs that failed after the count was shown are left out of every round.
@@ -118,15 +118,12 @@ async def rounds(ask: Ask, verb: Verb, which: Chosen, answer: Callable[[RowlockE
     outcome = Outcome(cursor=which.cursor)
     while True:
         try:
-            told = await ask(**which.asked, limit=ROUND, cursor=outcome.cursor, died_before=which.seen_at)
+            page = await ask(**which.asked, limit=ROUND, cursor=outcome.cursor, died_before=which.seen_at)
         except RowlockError as error:
             if not outcome.done:
                 raise
             return replace(outcome, broken=answer(error).detail)
-        outcome = Outcome(
-            outcome.done + told["retried" if verb == "retry" else "discarded"],
-            outcome.conflicts + told.get("conflicts", []),
-            told["nextCursor"],
-        )
+        done, conflicts = (page.retried, page.conflicts) if isinstance(page, RetriedSchema) else (page.discarded, [])
+        outcome = Outcome(outcome.done + done, outcome.conflicts + conflicts, page.next_cursor)
         if outcome.cursor is None or time.monotonic() > until:
             return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
@@ -18,7 +19,7 @@ from rowlock.dashboard.shared_reads import shared
 from rowlock.errors import RowlockError
 from rowlock.http.middleware.auth import Caller, Operator, Viewer
 from rowlock.http.problem import logged
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.dead_letters import DeadGroupSchema, DeadGroupsSchema
 
 router = APIRouter()
 
@@ -46,42 +47,42 @@ async def dead(request: Request, caller: Viewer) -> Response:
     )
 
 
-async def _groups(request: Request, caller: Caller, where: Narrowed) -> Shape:
-    found: Shape = {"groups": [], "more": False, "complete": True, "lookedAt": 0}
+async def _groups(request: Request, caller: Caller, where: Narrowed) -> dict[str, Any]:
+    found = DeadGroupsSchema(groups=[], more=False, complete=True, looked_at=0)
     if not where.wrong:
         found = await _grouped(request, caller, where)
-    return {"found": found, "total": sum(group["count"] for group in found["groups"]), "mark": _mark}
+    return {"found": found, "total": sum(group.count for group in found.groups), "mark": _mark}
 
 
-def _mark(group: Shape) -> str:
+def _mark(group: DeadGroupSchema) -> str:
     """Return an id for a group that stays the same across refreshes."""
-    return blake2b(f"{group['type']}\n{group['reason']}".encode(), digest_size=8).hexdigest()
+    return blake2b(f"{group.type}\n{group.reason}".encode(), digest_size=8).hexdigest()
 
 
-async def _grouped(request: Request, caller: Caller, where: Narrowed) -> Shape:
+async def _grouped(request: Request, caller: Caller, where: Narrowed) -> DeadGroupsSchema:
     """Return all groups of a filter; requests at about the same time share one query."""
     asked = {key: value for key, value in where.asked.items() if key != "reason"}
     key = ("dead", caller.token.company_id, *asked.items())
     return await shared(request).get(key, lambda: caller.management.dead_groups(**asked))
 
 
-async def _jobs(request: Request, caller: Caller, where: Narrowed) -> Shape:
+async def _jobs(request: Request, caller: Caller, where: Narrowed) -> dict[str, Any]:
     cursor = cursor_of(request.query_params)
     management, asked, who = caller.management, where.asked, (caller.token.company_id, *where.asked.items())
     found = await shared(request).get(
         ("dead jobs", *who, cursor), lambda: management.jobs(status="failed", **asked, limit=SHOWN, cursor=cursor)
     )
-    told = await shared(request).get(
+    counted = await shared(request).get(
         ("dead count", *who), lambda: management.count_dead(**asked, at_most=COUNTED_MAX + 1)
     )
-    groups = (await _grouped(request, caller, where))["groups"]
+    groups = (await _grouped(request, caller, where)).groups
     return {
-        "group": next((group for group in groups if group["reason"] == where.said["reason"]), None),
-        "rows": [{"job": job, "short": short(job["id"]), "says": says(job)} for job in found["jobs"]],
-        "total": told["matched"],
+        "group": next((group for group in groups if group.reason == where.said["reason"]), None),
+        "rows": [{"job": job, "short": short(job.id), "says": says(job)} for job in found.jobs],
+        "total": counted.matched,
         "counted_max": COUNTED_MAX,
         "cursor": cursor,
-        "next_cursor": found["nextCursor"],
+        "next_cursor": found.next_cursor,
     }
 
 
@@ -119,7 +120,7 @@ async def _ask(request: Request, caller: Caller, verb: Verb) -> Response:
 
 async def _sure(request: Request, caller: Caller, verb: Verb, which: Chosen) -> Response:
     seen_at = which.seen_at if which.cursor is not None else None  # a continued action keeps the first count's time
-    told = await caller.management.count_dead(**which.asked, died_before=seen_at)
+    counted = await caller.management.count_dead(**which.asked, died_before=seen_at)
     return page(
         request,
         caller,
@@ -127,9 +128,9 @@ async def _sure(request: Request, caller: Caller, verb: Verb, which: Chosen) -> 
         verb=verb,
         which=which,
         words=which.words(rowlock(request).redact.text),
-        matched=told["matched"],
-        seen_at=(seen_at or told["at"]).isoformat(),
-        one=await caller.management.job(which.ids[0]) if len(which.ids) == 1 and told["matched"] else None,
+        matched=counted.matched,
+        seen_at=(seen_at or counted.at).isoformat(),
+        one=await caller.management.job(which.ids[0]) if len(which.ids) == 1 and counted.matched else None,
     )
 
 
@@ -139,7 +140,7 @@ async def _act(request: Request, caller: Caller, verb: Verb) -> Response:
     if which.seen_at is None:
         return await _sure(request, caller, verb, which)
     redact = rowlock(request).redact
-    outcome = await rounds(_verb(caller, verb), verb, which, lambda error: logged(error, request.url.path, redact))
+    outcome = await rounds(_verb(caller, verb), which, lambda error: logged(error, request.url.path, redact))
     if outcome.cursor is not None and outcome.broken is None:
         left = {
             "cursor": outcome.cursor,
@@ -150,14 +151,14 @@ async def _act(request: Request, caller: Caller, verb: Verb) -> Response:
         }
         return back(request, f"/dead/{verb}?{urlencode({**which.said, **left})}")
     since = 0 if outcome.broken else await _since(caller, which, which.kept + len(outcome.conflicts))
-    told = outcome.told(verb, which.done, which.kept, since)
-    return back(request, _after(which), told, "bad" if outcome.broken or outcome.conflicts else "good")
+    text = outcome.sentence(verb, which.done, which.kept, since)
+    return back(request, _after(which), text, "bad" if outcome.broken or outcome.conflicts else "good")
 
 
 async def _since(caller: Caller, which: Chosen, kept: int) -> int:
     """Return how many matching jobs failed since: of those shown, only the kept ones still match."""
     try:
-        matched: int = (await caller.management.count_dead(**which.asked))["matched"]
+        matched = (await caller.management.count_dead(**which.asked)).matched
     except RowlockError:  # the action succeeded; only this count is missing
         return 0
     return max(0, matched - kept)

@@ -79,7 +79,7 @@ _RESUMABLE = frozenset({"job_failed", "job_cancelled", "table_mismatch", "unknow
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Message:
     """An error for people."""
 
     code: str
@@ -88,15 +88,17 @@ class Told:
     advice: str
 
 
-def told(code: str, message: str) -> Told:
+def for_people(code: str, message: str) -> Message:
     """Return an error for people: a title, the message, and advice."""
     title = sentence(_TITLES.get(code, "The file cannot be imported"))
-    return Told(code, title, sentence(message), _NEXT.get(code, ""))
+    return Message(code, title, sentence(message), _NEXT.get(code, ""))
 
 
-def nameless() -> Told:
+def nameless() -> Message:
     """Return the error for a file whose import type was not chosen and does not follow from its name."""
-    return replace(told("unknown_import_type", ""), text="The file name does not show the kind, and none was chosen.")
+    return replace(
+        for_people("unknown_import_type", ""), text="The file name does not show the kind, and none was chosen."
+    )
 
 
 def may_go_on(code: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from rowlock.dashboard.filters import sentence
 from rowlock.dashboard.import_messages import about_code
 from rowlock.imports.read.headers import letter
-from rowlock.management.schemas import Shape
+from rowlock.management.imports import BadRow, ErrorRows
+from rowlock.management.schemas.imports import ImportSchema, RowErrorSchema
 
 _WIDE = 6  # columns; a wider sheet shows the first one and those with errors
 
@@ -25,16 +26,17 @@ class Group:
     value: str | None
 
 
-def groups(found: Shape) -> list[Group]:
+def groups(found: ImportSchema) -> list[Group]:
     """Return the errors by column and code, the most frequent first, each with an example if the import has one."""
-    first: dict[tuple[str | None, str], Shape] = {}
-    for error in found["summary"]["errors"]:
-        first.setdefault((error["column"], error["code"]), error)
+    first: dict[tuple[str | None, str], RowErrorSchema] = {}
+    for error in found.summary.errors:
+        first.setdefault((error.column, error.code), error)
     made = []
-    for group in found["summary"]["errorGroups"]:
-        example = first.get((group["column"], group["code"])) or {}
-        reason = sentence(example.get("reason") or about_code(group["code"]))
-        made.append(Group(group["column"], reason, group["count"], example.get("row"), example.get("value")))
+    for group in found.summary.error_groups:
+        example = first.get((group.column, group.code))
+        reason = sentence((example and example.reason) or about_code(group.code))
+        row, value = (example.row, example.value) if example else (None, None)
+        made.append(Group(group.column, reason, group.count, row, value))
     return made
 
 
@@ -67,33 +69,33 @@ class Sheet:
     hidden: int  # columns without errors that are left out
 
 
-def sheet(page: Shape, *, every_column: bool | None) -> Sheet:
+def sheet(page: ErrorRows, *, every_column: bool | None) -> Sheet:
     """Return the rows with errors as in the sheet, bad cells with their reasons.
 
     `every_column`: True shows all columns, False the first and those with errors; None decides by the sheet's width.
     """
-    names: list[str] = page["columns"]
-    bad = {error["column"] for row in page["rows"] for error in row["errors"]}
+    names = page.columns
+    bad = {error.column for row in page.rows for error in row.errors}
     wide = len(names) > _WIDE if every_column is None else not every_column
     shown = [index for index, name in enumerate(names) if not wide or index == 0 or name in bad]
     columns = [Column(letter(index), names[index], names[index] in bad) for index in shown]
-    return Sheet(columns, [_row(row, names, shown) for row in page["rows"]], len(names) - len(shown))
+    return Sheet(columns, [_row(row, names, shown) for row in page.rows], len(names) - len(shown))
 
 
-def _row(row: Shape, names: Sequence[str], shown: Sequence[int]) -> Row:
+def _row(row: BadRow, names: Sequence[str], shown: Sequence[int]) -> Row:
     reasons: dict[int, list[str]] = {}
     loose: list[str] = []
-    for error in row["errors"]:
-        if error["column"] in names:
-            reasons.setdefault(names.index(error["column"]), []).append(error["reason"])
+    for error in row.errors:
+        if error.column in names:
+            reasons.setdefault(names.index(error.column), []).append(error.reason)
         else:
-            loose.append(error["reason"] if error["column"] is None else f"{error['column']}: {error['reason']}")
-    cells = row["cells"]
+            loose.append(error.reason if error.column is None else f"{error.column}: {error.reason}")
+    cells = row.cells
     made = [
         Cell(cells[index] if index < len(cells) else "", tuple(dict.fromkeys(reasons.get(index, ()))))
         for index in shown
     ]
-    return Row(row["row"], made, tuple(dict.fromkeys(loose)))
+    return Row(row.row, made, tuple(dict.fromkeys(loose)))
 
 
 # -- a dry run -------------------------------------------------------------------------------------
@@ -114,14 +116,14 @@ class ChangedRow:
     cells: Sequence[tuple[str, str | None]]  # the new value; the old one if it differs
 
 
-def changes(found: Shape) -> Changes:
+def changes(found: ImportSchema) -> Changes:
     """Return the sample of a dry run without columns that say nothing: empty ones, and those that are not in the file
     and equal in all rows, such as the company."""
-    sample = (found["resultJson"] or {}).get("sample") or ()
+    sample = (found.result_json or {}).get("sample") or ()
     names = dict.fromkeys(name for change in sample for name in change["after"])
-    in_file = found["metaJson"].get("columns") or {}
-    told = [name for name in names if _tells(sample, name, name in in_file)]
-    return Changes(told, [_changed(change, told) for change in sample])
+    in_file = found.meta_json.get("columns") or {}
+    shown = [name for name in names if _tells(sample, name, name in in_file)]
+    return Changes(shown, [_changed(change, shown) for change in sample])
 
 
 def _tells(sample: Sequence[Mapping[str, Any]], name: str, in_file: bool) -> bool:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from rowlock.dashboard.filters import instant, sentence, size
-from rowlock.dashboard.import_messages import may_go_on, told
-from rowlock.management.schemas import Shape
+from rowlock.dashboard.filters import sentence, size
+from rowlock.dashboard.import_messages import for_people, may_go_on
+from rowlock.management.schemas.imports import ImportSchema
 from rowlock.storage.imports import ATTEMPT_FAILED
 
 _KINDS = (
@@ -45,14 +45,14 @@ class Part:
     width: float
 
 
-def steps(found: Shape) -> list[Step]:
+def steps(found: ImportSchema) -> list[Step]:
     """Return the phases with their states."""
-    chunks, done, status = found["totalChunks"], found["completedChunks"], found["status"]
-    read = found["metaJson"].get("rows")
-    loading = "Checking" if found["dryRun"] else "Checking and loading"
-    at = 3 if status == "SUCCEEDED" else 2 if chunks is not None else 1 if found["startedAt"] else 0
+    chunks, done, status = found.total_chunks, found.completed_chunks, found.status
+    read = found.meta_json.get("rows")
+    loading = "Checking" if found.dry_run else "Checking and loading"
+    at = 3 if status == "SUCCEEDED" else 2 if chunks is not None else 1 if found.started_at else 0
     texts = [
-        size(found["sizeBytes"]),
+        size(found.size_bytes),
         "" if read is None else f"{read:,} rows",
         "" if chunks is None else f"{done:,} of {chunks:,} chunk{'s' if chunks != 1 else ''}",
         _end(found),
@@ -60,8 +60,8 @@ def steps(found: Shape) -> list[Step]:
     if status == "QUEUED":
         texts[1] = "starts as soon as a worker is free"
     elif status == "RUNNING" and at == 1:
-        texts[1] = (found["message"] or "").partition(": ")[2]
-    if status == "RUNNING" and (said := found["message"] or "").startswith(ATTEMPT_FAILED):
+        texts[1] = (found.message or "").partition(": ")[2]
+    if status == "RUNNING" and (said := found.message or "").startswith(ATTEMPT_FAILED):
         texts[at] = f"{texts[at]}; {said}" if texts[at] and at == 2 else said
     names = ("Uploaded", "Reading the file", loading, "Done")
     stopped = status in ("FAILED", "CANCELLED")
@@ -72,32 +72,32 @@ def steps(found: Shape) -> list[Step]:
     return [Step(*each) for each in zip(names, states, texts, strict=True)]
 
 
-def _end(found: Shape) -> str:
-    begun, ended = instant(found["createdAt"]), instant(found["finishedAt"])
-    if found["status"] != "SUCCEEDED" or begun is None or ended is None:
+def _end(found: ImportSchema) -> str:
+    begun, ended = found.created_at, found.finished_at
+    if found.status != "SUCCEEDED" or ended is None:
         return ""
     return f"after {max(1, round((ended - begun).total_seconds())):,} s"
 
 
-def headline(found: Shape) -> tuple[str, str]:
+def headline(found: ImportSchema) -> tuple[str, str]:
     """Return the state or result in one sentence, and its colour."""
-    rows = found["summary"]
-    total, failed = rows["totalRows"], rows["failed"]
+    rows = found.summary
+    total, failed = rows.total_rows, rows.failed
     good = total - failed
-    match found["status"]:
+    match found.status:
         case "QUEUED" | "RUNNING":
-            return ("Your file is being checked." if found["dryRun"] else "Your file is being imported."), ""
+            return ("Your file is being checked." if found.dry_run else "Your file is being imported."), ""
         case "CANCELLED":
             return "This import was cancelled." + _stays(found), "bad"
         case "FAILED":
-            error = found["errorJson"] or {}
-            return sentence(told(error.get("code", ""), error.get("message", "")).title), "bad"
-    if total and not good and not (found["resultJson"] or {}).get("wouldFail"):
-        can = "can be" if found["dryRun"] else "was"
+            error = found.error_json or {}
+            return sentence(for_people(error.get("code", ""), error.get("message", "")).title), "bad"
+    if total and not good and not (found.result_json or {}).get("wouldFail"):
+        can = "can be" if found.dry_run else "was"
         which = "the only one has errors" if total == 1 else f"all {total:,} have errors"
         return f"No row {can} imported: {which}.", "bad"
-    there = bool(good) and rows["inserted"] + rows["updated"] == 0  # all good rows were in the table before
-    if not found["dryRun"]:
+    there = bool(good) and rows.inserted + rows.updated == 0  # all good rows were in the table before
+    if not found.dry_run:
         if there:
             return (
                 f"{_rows(good) if failed else _every(good)} {_were(good)} already in the table{_also(failed)}.",
@@ -106,7 +106,7 @@ def headline(found: Shape) -> tuple[str, str]:
         if not failed:
             return f"{_every(total)} {_were(total)} imported.", "good"
         return f"{_rows(good)} {_were(good)} imported, {failed:,} {_were(failed)} not.", "bad"
-    if (found["resultJson"] or {}).get("wouldFail"):
+    if (found.result_json or {}).get("wouldFail"):
         return f"Nothing would be imported: {failed:,} of {_rows(total)} {_have(failed)} errors.", "bad"
     if failed:
         return f"{good:,} of {_rows(total)} can be imported, {failed:,} {_have(failed)} errors.", "bad"
@@ -126,10 +126,10 @@ def _also(failed: int) -> str:
     return f", {failed:,} {_were(failed)} not imported" if failed else ""
 
 
-def _stays(found: Shape) -> str:
-    rows = found["summary"]
-    kept = rows["inserted"] + rows["updated"]
-    if not kept or found["dryRun"]:
+def _stays(found: ImportSchema) -> str:
+    rows = found.summary
+    kept = rows.inserted + rows.updated
+    if not kept or found.dry_run:
         return ""
     return f" {_rows(kept)} that {_were(kept)} loaded before {'remains' if kept == 1 else 'remain'} in the table."
 
@@ -146,9 +146,9 @@ def _have(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
-def parts(found: Shape) -> list[Part]:
+def parts(found: ImportSchema) -> list[Part]:
     """Return the rows by outcome as parts of one bar; while the import runs, they may not fill it."""
-    rows, would = found["summary"], found["dryRun"]
+    rows, would = found.summary, found.dry_run
     names = {
         "inserted": "would be new" if would else "new",
         "updated": "would change" if would else "changed",
@@ -158,8 +158,8 @@ def parts(found: Shape) -> list[Part]:
     }
     starts = [0]
     for name, _ in _KINDS:
-        starts.append(starts[-1] + rows[name])
-    whole = max(starts[-1], 1) if found["finishedAt"] else max(starts[-1], found["metaJson"].get("rows") or 1)
+        starts.append(starts[-1] + getattr(rows, name))
+    whole = max(starts[-1], 1) if found.finished_at else max(starts[-1], found.meta_json.get("rows") or 1)
     return [
         Part(names[name], kind, end - start, 100 * start / whole, 100 * (end - start) / whole)
         for (name, kind), (start, end) in zip(_KINDS, pairwise(starts), strict=True)
@@ -185,12 +185,12 @@ class Failure:
     row: int | None
 
 
-def failure(found: Shape) -> Failure | None:
+def failure(found: ImportSchema) -> Failure | None:
     """Return why the import failed, or None if it did not."""
-    error = found["errorJson"]
-    if found["status"] != "FAILED" or not isinstance(error, Mapping):
+    error = found.error_json
+    if found.status != "FAILED" or not isinstance(error, Mapping):
         return None
-    plain = told(str(error.get("code", "")), str(error.get("message", "")))
+    plain = for_people(str(error.get("code", "")), str(error.get("message", "")))
     nearest = error.get("nearest") or {}
     missing = [(name, nearest.get(name, ())) for name in error.get("missing") or ()]
     text = plain.text
@@ -208,14 +208,14 @@ class Actions:
     import_now: bool
 
 
-def actions(found: Shape, kept: bool) -> Actions:
+def actions(found: ImportSchema, kept: bool) -> Actions:
     """Return the possible actions. Resuming, and importing after a dry run, need the kept file (`kept`)."""
-    code = (found["errorJson"] or {}).get("code", "")
-    stopped = found["status"] == "CANCELLED" or (found["status"] == "FAILED" and may_go_on(code))
-    rows, result = found["summary"], found["resultJson"] or {}
-    fine = found["status"] == "SUCCEEDED" and found["dryRun"] and not result.get("wouldFail")
+    code = (found.error_json or {}).get("code", "")
+    stopped = found.status == "CANCELLED" or (found.status == "FAILED" and may_go_on(code))
+    rows, result = found.summary, found.result_json or {}
+    fine = found.status == "SUCCEEDED" and found.dry_run and not result.get("wouldFail")
     return Actions(
-        cancel=found["status"] not in _OVER,
+        cancel=found.status not in _OVER,
         resume=stopped and kept,
-        import_now=fine and kept and rows["totalRows"] > rows["failed"],
+        import_now=fine and kept and rows.total_rows > rows.failed,
     )

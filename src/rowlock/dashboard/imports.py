@@ -15,7 +15,7 @@ from rowlock.control import tokens
 from rowlock.dashboard import import_tables as tables
 from rowlock.dashboard import import_view as view
 from rowlock.dashboard.filters import count, sentence
-from rowlock.dashboard.import_messages import Told, nameless, told
+from rowlock.dashboard.import_messages import Message, for_people, nameless
 from rowlock.dashboard.rendering import back, fields, page, rowlock
 from rowlock.dashboard.shared_reads import shared
 from rowlock.errors import (
@@ -33,9 +33,10 @@ from rowlock.errors import (
 from rowlock.http.middleware.auth import Caller, Operator, Viewer
 from rowlock.http.problem import PROBLEMS, Problem
 from rowlock.http.routes.uploads import Upload
-from rowlock.http.schemas import requests as models
 from rowlock.imports.intake.upload import too_large
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.base import Cursor, ImportStatusField, Name
+from rowlock.management.schemas.imports import ImportWholeSchema
+from rowlock.management.schemas.requests import UploadQuery
 
 router = APIRouter()
 
@@ -52,9 +53,9 @@ _SIZE_MAX = 2**53
 async def imports(
     request: Request,
     caller: Viewer,
-    type: Annotated[models.Name | Literal[""], Query()] = "",
-    status: Annotated[models.ImportWord | Literal[""], Query()] = "",
-    cursor: Annotated[models.Cursor | None, Query()] = None,
+    type: Annotated[Name | Literal[""], Query()] = "",
+    status: Annotated[ImportStatusField | Literal[""], Query()] = "",
+    cursor: Annotated[Cursor | None, Query()] = None,
     file: Annotated[str, Query(max_length=1_000)] = "",
     size: Annotated[int, Query(ge=0, le=_SIZE_MAX)] = 0,
     as_: Annotated[str, Query(alias="as", max_length=200)] = "",
@@ -68,39 +69,42 @@ async def imports(
                 "Recognised by the file name." if chosen else "Choose what is in the file: its name does not show it."
             )
         except (FileRefused, SettingsError) as error:
-            wrong = told(error.code, str(error))
+            wrong = for_people(error.code, str(error))
     return await _page(request, caller, type, status, cursor, wrong=wrong, chosen=chosen, hint=hint)
 
 
 async def _type_of(caller: Caller, file: str, size: int) -> str:
     found = await caller.management.import_type_of(file)
-    if size > found["bytesMax"]:
-        raise too_large(file, found["bytesMax"])
-    return found["type"] or ""
+    if size > found.bytes_max:
+        raise too_large(file, found.bytes_max)
+    return found.type or ""
 
 
 @router.post("/imports")
 async def upload(request: Request, caller: Operator) -> Response:
     """Receive a file; errors are shown on the same page."""
-    existing, sent = None, Upload(request, caller, models.UploadAsked())
+    existing, sent = None, Upload(request, caller, UploadQuery())
     try:
         added = await sent.taken()
-        return back(request, f"/imports/{added['id']}")
+        return back(request, f"/imports/{added.id}")
     except DuplicateImport as error:
         if sent.texts.get("force") == "true":
             return _under_way(request, error)
-        wrong, status = told(error.code, str(error)), 409
+        wrong, status = for_people(error.code, str(error)), 409
         existing = await _existing(caller, error.existing_import_id)
     except UnknownImportType as error:
-        wrong, status = nameless() if "no type was given" in str(error) else told(error.code, str(error)), 422
+        wrong, status = nameless() if "no type was given" in str(error) else for_people(error.code, str(error)), 422
     except RequestValidationError as error:
-        wrong, status = told("validation_failed", "; ".join(item["msg"] for item in error.errors()[:3])), 422
+        wrong, status = for_people("validation_failed", "; ".join(item["msg"] for item in error.errors()[:3])), 422
     except (FileRefused, ImportFault, BadPayload, CompanyMismatch, SettingsError) as error:
-        wrong, status = told(error.code, str(error)), PROBLEMS[error.code].status if error.code in PROBLEMS else 422
+        wrong, status = (
+            for_people(error.code, str(error)),
+            PROBLEMS[error.code].status if error.code in PROBLEMS else 422,
+        )
     except Problem as error:
         if error.status >= 500:
             raise
-        wrong, status = told(error.code, error.detail), error.status
+        wrong, status = for_people(error.code, error.detail), error.status
     return await _page(
         request, caller, wrong=wrong, existing=existing, chosen=sent.texts.get("type", ""), answer=status
     )
@@ -112,7 +116,7 @@ def _under_way(request: Request, error: DuplicateImport) -> Response:
     return back(request, f"/imports/{error.existing_import_id}", said)
 
 
-async def _existing(caller: Caller, import_id: str) -> Shape | None:
+async def _existing(caller: Caller, import_id: str) -> ImportWholeSchema | None:
     try:
         return await caller.management.import_job(import_id)
     except ImportNotFound:
@@ -126,8 +130,8 @@ async def _page(
     status: str = "",
     cursor: str | None = None,
     *,
-    wrong: Told | None = None,
-    existing: Shape | None = None,
+    wrong: Message | None = None,
+    existing: ImportWholeSchema | None = None,
     chosen: str = "",
     hint: str = "",
     answer: int = 200,
@@ -138,8 +142,8 @@ async def _page(
         lambda: management.import_jobs(type=type or None, status=status or None, limit=_LISTED, cursor=cursor),
         _FRESH_SECONDS,
     )
-    types = (await management.import_types())["types"]
-    names = [each["name"] for each in types]
+    types = (await management.import_types()).types
+    names = [each.name for each in types]
     if not chosen and len(names) == 1:
         chosen = names[0]
     settings = rowlock(request).settings
@@ -149,8 +153,8 @@ async def _page(
         caller,
         "imports.html",
         status=answer,
-        imports=found["imports"],
-        older=_query("/imports", asked | {"cursor": found["nextCursor"]}) if found["nextCursor"] else "",
+        imports=found.imports,
+        older=_query("/imports", asked | {"cursor": found.next_cursor}) if found.next_cursor else "",
         newest=_query("/imports", asked) if cursor else "",
         filtered=bool(type or status or cursor),
         type=type,
@@ -198,7 +202,7 @@ async def import_page(
     key = (caller.token.company_id, import_id)
     found = await look.get(("import", *key), lambda: management.import_job(import_id), _FRESH_SECONDS)
     rows = None
-    if found["summary"]["errorCount"]:
+    if found.summary.error_count:
         rows = await look.get(
             ("errors", *key, after),
             lambda: management.import_error_rows(import_id, after_row=after, limit=_ERROR_ROWS),
@@ -206,30 +210,28 @@ async def import_page(
         )
     kept = await look.get(("kept", *key), lambda: management.import_kept(import_id), _FRESH_SECONDS)
     every = {"all": True, "bad": False}.get(columns)
-    here = f"/imports/{found['id']}"
+    here = f"/imports/{found.id}"
     return page(
         request,
         caller,
         "import.html",
         found=found,
         here_path=here,
-        over=bool(found["finishedAt"]),
+        over=bool(found.finished_at),
         steps=view.steps(found),
         headline=view.headline(found),
         parts_of_rows=view.parts(found),
-        read_as=view.read_as(found["metaJson"]),
+        read_as=view.read_as(found.meta_json),
         failure=view.failure(found),
         actions=view.actions(found, kept),
         groups=tables.groups(found),
         sheet=rows and tables.sheet(rows, every_column=every),
-        called=await _called(caller, found["type"]),
-        changes=tables.changes(found) if found["dryRun"] else None,
+        called=await _called(caller, found.type),
+        changes=tables.changes(found) if found.dry_run else None,
         existing=await _existing(caller, before) if before else None,
         after=after,
         every=every,
-        next_errors=_query(here, {"after": str(rows["nextRow"]), "columns": columns})
-        if rows and rows["nextRow"]
-        else "",
+        next_errors=_query(here, {"after": str(rows.next_row), "columns": columns}) if rows and rows.next_row else "",
         first_errors=_query(here, {"columns": columns}) if after else "",
         kept_max=rowlock(request).settings.import_errors_max,
         whose=await _names(request, caller.token.company_id),
@@ -238,8 +240,8 @@ async def import_page(
 
 async def _called(caller: Caller, type: str) -> dict[str, list[str]]:
     """Return the accepted headers of each column of an import type."""
-    types = (await caller.management.import_types())["types"]
-    return {column["name"]: column["headers"] for each in types if each["name"] == type for column in each["columns"]}
+    types = (await caller.management.import_types()).types
+    return {column.name: column.headers for each in types if each.name == type for column in each.columns}
 
 
 @router.post("/imports/{import_id}/import")
@@ -254,7 +256,7 @@ async def import_again(request: Request, caller: Operator, import_id: ImportId) 
         return back(request, _query(f"/imports/{import_id}", {"before": error.existing_import_id}))
     except (FileRefused, ImportNotResumable) as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
-    return back(request, f"/imports/{added['id']}")
+    return back(request, f"/imports/{added.id}")
 
 
 @router.post("/imports/{import_id}/resume")
@@ -263,7 +265,7 @@ async def resume(request: Request, caller: Operator, import_id: ImportId) -> Res
         found = await caller.management.resume_import(import_id)
     except ImportNotResumable as error:
         return back(request, f"/imports/{import_id}", sentence(str(error)), "bad")
-    done = found["completedChunks"]
+    done = found.completed_chunks
     already = f", {count(done)} {'chunk was' if done == 1 else 'chunks were'} already loaded" if done else ""
     return back(request, f"/imports/{import_id}", f"The import continues where it stopped{already}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlencode
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,9 +13,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from rowlock.http.schemas.requests import Cursor, Name, StatusWord
+from rowlock.management.schemas.base import Cursor, Name
+from rowlock.storage.records import Status
 
-STATUSES: tuple[str, ...] = get_args(StatusWord)
+STATUSES = tuple(each.value for each in Status)
 _NAMES = {"type": "The type", "queue": "The queue", "companyId": "The company"}
 _TIMES = {"since": "The first time", "until": "The last time"}
 _REASON_LENGTH_MAX = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from shlex import quote as quoted
 from typing import Any
@@ -12,16 +13,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rowlock.dashboard.job_filters import STATUSES, cursor_of, lately, narrowed, tidied
-from rowlock.dashboard.job_status import can, first_line, moment, says, seconds_of, short, standing
+from rowlock.dashboard.job_status import can, first_line, says, seconds_of, short, standing
 from rowlock.dashboard.rendering import at, back, page, rowlock
 from rowlock.dashboard.shared_reads import shared
 from rowlock.errors import DuplicateJob, JobIsOver, JobNotFound, JobNotRetryable, JobNotWaiting
 from rowlock.http.middleware.auth import Caller, Operator, Viewer
 from rowlock.http.problem import Problem
-from rowlock.http.schemas.requests import EXAMPLE_ID
 from rowlock.ids import is_uuid
 from rowlock.imports.importer import IMPORT_JOB
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.base import EXAMPLE_ID
+from rowlock.management.schemas.jobs import JobSchema, PageSchema, TimelineSchema
+from rowlock.management.schemas.sync import IntegrationSchema
 from rowlock.storage.access import Role
 
 router = APIRouter()
@@ -49,7 +51,7 @@ async def jobs(request: Request, caller: Viewer) -> Response:
     query, now = request.query_params, datetime.now(UTC)
     where, cursor = narrowed(query, *_KEYS), cursor_of(query)
     wrong = [*where.wrong, *_no_such_id(query.get("id"))]
-    found: Shape = {"jobs": [], "nextCursor": None}
+    found = PageSchema(jobs=[], next_cursor=None)
     if not wrong:
         found = await shared(request).get(
             ("jobs", caller.token.company_id, *sorted(where.said.items()), cursor),
@@ -60,11 +62,11 @@ async def jobs(request: Request, caller: Viewer) -> Response:
         caller,
         "jobs.html",
         status=422 if where.wrong else 404 if wrong else 200,
-        rows=[_row(job, now) for job in found["jobs"]],
+        rows=[_row(job, now) for job in found.jobs],
         where=where,
         wrong=wrong,
         cursor=cursor,
-        next_cursor=found["nextCursor"],
+        next_cursor=found.next_cursor,
         sought=query.get("id", ""),
         statuses=STATUSES,
         spans=lately(now),
@@ -84,7 +86,7 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
         )
     found, now = await _job(request, caller, job_id, raw), datetime.now(UTC)
     names = await _worker_names(request, caller)
-    integration = await _integration(caller, found["type"])
+    integration = await _integration(caller, found.type)
     return page(
         request,
         caller,
@@ -100,10 +102,10 @@ async def job(request: Request, caller: Viewer, job_id: str) -> Response:
         past=await _timeline(request, caller, job_id),
         hindered=await _hindered(request, caller, found, integration, now),
         import_id=_import_id(found),
-        schedules=await _schedules(request, caller, found["type"]),
+        schedules=await _schedules(request, caller, found.type),
         integration=integration,
         words=_EVENTS,
-        live=f"/api/v1/events?job={found['id']}",
+        live=f"/api/v1/events?job={found.id}",
     )
 
 
@@ -122,16 +124,16 @@ async def run_now(request: Request, caller: Operator, job_id: str) -> Response:
     return await _done(request, job_id, caller.management.run_now(job_id), "It runs as soon as a worker is free.")
 
 
-async def _done(request: Request, job_id: str, doing: Any, told: str | None) -> Response:
+async def _done(request: Request, job_id: str, change: Awaitable[JobSchema], notice: str | None) -> Response:
     """Redirect to the job with the result; if the action came too late, with a notice that nothing was changed."""
     try:
-        job = await doing
+        job = await change
     except _TOO_LATE as error:
         return back(request, f"/jobs/{job_id}", f"Nothing was changed: {error}.", "bad")
-    if told is None:
-        stopped = job["status"] == "cancelled"
-        told = "It is cancelled, and will not run." if stopped else "It is running; its handler was asked to stop."
-    return back(request, f"/jobs/{job_id}", told)
+    if notice is None:
+        stopped = job.status == "cancelled"
+        notice = "It is cancelled, and will not run." if stopped else "It is running; its handler was asked to stop."
+    return back(request, f"/jobs/{job_id}", notice)
 
 
 # -- the list --------------------------------------------------------------------------------------
@@ -159,10 +161,10 @@ def _no_such_id(given: str | None) -> list[str]:
     return [f"“{sought[:64]}” is not a job id. Job ids look like {EXAMPLE_ID}."]
 
 
-def _row(job: Shape, now: datetime) -> Shape:
+def _row(job: JobSchema, now: datetime) -> dict[str, Any]:
     return {
         "job": job,
-        "short": short(job["id"]),
+        "short": short(job.id),
         "says": says(job),
         "stands": standing(job, now),
         "seconds": seconds_of(job),
@@ -180,43 +182,41 @@ async def _queue_names(request: Request, caller: Caller) -> list[str]:
     if caller.token.company_id is not None:
         return []
     found = await shared(request).get(("queue names",), caller.management.queues, _SLOW_SECONDS)
-    return [queue["name"] for queue in found["queues"]]
+    return [queue.name for queue in found.queues]
 
 
 # -- data of one job -------------------------------------------------------------------------------
 
 
-async def _job(request: Request, caller: Caller, job_id: str, raw: bool) -> Shape:
+async def _job(request: Request, caller: Caller, job_id: str, raw: bool) -> JobSchema:
     """Return the job, shared between requests; with `raw` it includes secrets and is not shared."""
     if raw:
         return await caller.management.job(job_id, raw=True)
     return await shared(request).get(("job", caller.token.company_id, job_id), lambda: caller.management.job(job_id))
 
 
-async def _timeline(request: Request, caller: Caller, job_id: str) -> Shape:
+async def _timeline(request: Request, caller: Caller, job_id: str) -> TimelineSchema:
     stacks = caller.token.role.covers(Role.ADMIN)
     key = ("timeline", caller.token.company_id, stacks, job_id)
     return await shared(request).get(key, lambda: caller.management.timeline(job_id, stacks=stacks))
 
 
 async def _hindered(
-    request: Request, caller: Caller, job: Shape, integration: Shape | None, now: datetime
+    request: Request, caller: Caller, job: JobSchema, integration: IntegrationSchema | None, now: datetime
 ) -> str | None:
     """Return why a ready job does not run, or None; hides queues and workers from a company's token."""
-    if job["status"] != "queued" or moment(job["availableAt"]) > now:
+    if job.status != "queued" or job.available_at > now:
         return None
-    if integration is not None and not integration["enabled"]:
-        return f"{integration['name']} is disabled: {integration['why']}"
+    if integration is not None and not integration.enabled:
+        return f"{integration.name} is disabled: {integration.why}"
     if caller.token.company_id is not None:
         return None
     queues = await shared(request).get(("queues",), caller.management.queues)
-    if any(queue["name"] == job["queue"] and queue["paused"] for queue in queues["queues"]):
-        return f"the queue {job['queue']} is paused; resume it on the overview page"
-    workers = (await shared(request).get(("doing",), caller.management.doing))["workers"]
-    if not any(worker["alive"] and job["queue"] in worker["queues"] for worker in workers):
-        return (
-            f"no worker serves the queue {job['queue']}; start one with: rowlock worker --queue {quoted(job['queue'])}"
-        )
+    if any(queue.name == job.queue and queue.paused for queue in queues.queues):
+        return f"the queue {job.queue} is paused; resume it on the overview page"
+    workers = (await shared(request).get(("doing",), caller.management.doing)).workers
+    if not any(worker.alive and job.queue in worker.queues for worker in workers):
+        return f"no worker serves the queue {job.queue}; start one with: rowlock worker --queue {quoted(job.queue)}"
     return None
 
 
@@ -225,11 +225,11 @@ async def _worker_names(request: Request, caller: Caller) -> dict[str, str]:
     if caller.token.company_id is not None:
         return {}
     found = await shared(request).get(("doing",), caller.management.doing)
-    return {worker["id"]: worker["name"] for worker in found["workers"]}
+    return {worker.id: worker.name for worker in found.workers}
 
 
-def _import_id(job: Shape) -> str | None:
-    found = job["payload"].get("importJobId") if job["type"] == IMPORT_JOB else None
+def _import_id(job: JobSchema) -> str | None:
+    found = job.payload.get("importJobId") if job.type == IMPORT_JOB else None
     return found if isinstance(found, str) and is_uuid(found) else None
 
 
@@ -238,13 +238,12 @@ async def _schedules(request: Request, caller: Caller, type: str) -> list[str]:
     if caller.token.company_id is not None:
         return []
     found = await shared(request).get(("schedules",), caller.management.schedules, _SLOW_SECONDS)
-    return [each["name"] for each in found["schedules"] if each["jobType"] == type]
+    return [each.name for each in found.schedules if each.job_type == type]
 
 
-async def _integration(caller: Caller, type: str) -> Shape | None:
+async def _integration(caller: Caller, type: str) -> IntegrationSchema | None:
     """Return the integration that has this job type as an operation, or None."""
-    for each in (await caller.management.integrations())["integrations"]:
-        if any(operation["type"] == type for operation in each["operations"]):
-            found: Shape = each
-            return found
+    for each in (await caller.management.integrations()).integrations:
+        if any(operation.type == type for operation in each.operations):
+            return each
     return None

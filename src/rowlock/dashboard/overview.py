@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +21,10 @@ from rowlock.dashboard.shared_reads import shared
 from rowlock.http.middleware.auth import Caller, FleetOperator, Viewer
 from rowlock.imports.importer import IMPORT_JOB
 from rowlock.management import ManagementService
-from rowlock.management.schemas import Shape
+from rowlock.management.queues import Standing
+from rowlock.management.schemas.fleet import BusyWorkerSchema, QueueHistorySchema, QueueSchema
+from rowlock.management.schemas.schedules import ScheduleSchema
+from rowlock.storage.records import Status
 
 SECONDS = 2.0  # an open page refreshes at most this often, so a hundred pages cost no more than one
 MINUTES = 61  # the current minute and the sixty before it: the hour by which the failure watch counts, too
@@ -28,6 +34,7 @@ WORKERS_FEW, WORKERS_MAX = 6, 50
 WORKER_JOBS_FEW, WORKER_JOBS_MAX = 2, 6
 SCHEDULES_FEW, SCHEDULES_MAX = 8, 100
 IMPORTS_MAX = 5
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 router = APIRouter()
 
@@ -62,8 +69,7 @@ async def _own(request: Request, caller: Caller) -> Response:
     company, management, seen = caller.token.company_id, caller.management, shared(request)
     stats = await seen.get(("stats", company), management.stats)
     imports = await seen.get(("imports", company, IMPORTS_MAX), lambda: management.import_jobs(limit=IMPORTS_MAX))
-    found = imports["imports"]
-    return page(request, caller, "overview-own.html", live="/api/v1/events", stats=stats, imports=found)
+    return page(request, caller, "overview-own.html", live="/api/v1/events", stats=stats, imports=imports.imports)
 
 
 # -- actions of operators --------------------------------------------------------------------------
@@ -95,11 +101,36 @@ async def resume_schedule(request: Request, caller: FleetOperator, name: str) ->
 
 @router.post("/schedules/{name:path}/run")
 async def run_schedule(request: Request, caller: FleetOperator, name: str) -> Response:
-    told = await caller.management.run_schedule(name)
-    return back(request, f"/jobs/{told['jobId']}", f"Schedule {name} runs now: this is its job.")
+    run = await caller.management.run_schedule(name)
+    return back(request, f"/jobs/{run.job_id}", f"Schedule {name} runs now: this is its job.")
 
 
 # -- data of the page ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue with its failed jobs, and its sums and charts of the last hour."""
+
+    queue: QueueSchema
+    failed: int
+    done_hour: int
+    failed_hour: int
+    lag_most: float | None
+    done_chart: Markup | None = None
+    lag_chart: Markup | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """The last hour of all queues together."""
+
+    done_hour: int
+    failed_hour: int
+    peak: int
+    lag_most: float | None
+    done_chart: Markup | None
+    lag_chart: Markup | None
 
 
 async def _seen(management: ManagementService) -> dict[str, Any]:
@@ -107,98 +138,109 @@ async def _seen(management: ManagementService) -> dict[str, Any]:
     standing, history, doing, schedules = await asyncio.gather(
         management.standing(), management.history(MINUTES), management.doing(), management.schedules()
     )
-    hours: dict[str, Shape] = history["queues"]
-    queues = [_queue(queue, hours.get(queue["name"]), standing["ended"]) for queue in standing["queues"]]
-    queues.sort(key=_importance, reverse=True)
-    failing = Counter({name: sum(hour["failedAttempts"]) for name, hour in hours.items()})
+    hours = history.queues
+    rows = sorted((_row(queue, hours, standing) for queue in standing.queues), key=_importance, reverse=True)
+    failing = Counter({name: sum(hour.failed_attempts) for name, hour in hours.items()})
+    queues = standing.queues
     return {
-        "jobs": standing["jobs"],
-        "waiting": {state: sum(queue[state] for queue in queues) for state in ("ready", "delayed", "processing")},
-        "lag_now": max((queue["oldestReadySeconds"] or 0 for queue in queues), default=0),
-        "warnings": standing["warnings"],
+        "jobs": standing.jobs,
+        "waiting": {
+            "ready": sum(queue.ready for queue in queues),
+            "delayed": sum(queue.delayed for queue in queues),
+            "processing": sum(queue.processing for queue in queues),
+        },
+        "lag_now": max((queue.oldest_ready_seconds or 0 for queue in queues), default=0),
+        "warnings": standing.warnings,
         "failing": failing.most_common(),
         "found": {
-            "queues": [_sparks(queue, hours.get(queue["name"])) for queue in queues[:QUEUES_MAX]],
-            "workers": sorted(doing["workers"], key=lambda w: (not w["alive"], -len(w["jobs"]), w["name"])),
-            "schedules": sorted(schedules["schedules"], key=_urgency),
+            "queues": [_charted(row, hours.get(row.queue.name)) for row in rows[:QUEUES_MAX]],
+            "workers": sorted(doing.workers, key=_busy),
+            "schedules": sorted(schedules.schedules, key=_urgency),
         },
         "counted": {"queues": len(queues)},
         "hour": _hour(list(hours.values())),
-        "workers_alive": sum(worker["alive"] for worker in doing["workers"]),
+        "workers_alive": sum(worker.alive for worker in doing.workers),
     }
 
 
-def _part(seen: Shape, kind: str, most: int) -> Shape:
+def _part(seen: dict[str, Any], kind: str, most: int) -> dict[str, Any]:
     """Return the first `most` of a kind, sorted by name so that they keep their places, and the number left out."""
     found = seen["found"][kind]
     shown = found[:most]
-    if kind != "workers":  # the busiest stay on top
-        shown = sorted(shown, key=lambda each: str(each["name"]))
+    if kind == "queues":
+        shown = sorted(shown, key=lambda row: row.queue.name)
+    elif kind == "schedules":  # the busiest workers stay on top
+        shown = sorted(shown, key=lambda schedule: schedule.name)
     return {kind: shown, f"{kind}_left_out": seen["counted"].get(kind, len(found)) - len(shown)}
 
 
-def _queue(queue: Shape, hour: Shape | None, ended: dict[str, Shape]) -> Shape:
-    """Return a queue with its failed jobs and its sums of the last hour."""
-    done, failed, lags = (hour["succeeded"], hour["failed"], hour["lagSeconds"]) if hour else ([], [], [])
-    return queue | {
-        "failed": ended.get(queue["name"], {}).get("failed", 0),
-        "done_hour": sum(done),
-        "failed_hour": sum(failed),
-        "lag_most": max((lag for lag in lags if lag is not None), default=None),
-    }
-
-
-def _sparks(queue: Shape, hour: Shape | None) -> Shape:
-    """Return a queue with its small charts."""
-    done_chart, lag_chart, whose = None, None, f"Queue {queue['name']}"
-    if hour and (queue["done_hour"] or queue["failed_hour"]):
-        done, failed = (charts.coarser(hour[name], sum) for name in ("succeeded", "failed"))
-        done_chart = charts.bars(done, failed, f"{whose}, last hour: {_ended(hour)}")
-    if hour and queue["lag_most"]:
-        lags = charts.coarser(hour["lagSeconds"], max)
-        lag_chart = charts.line(lags, f"{whose}, last hour: {_waited(queue['lag_most'])}", filled=False)
-    return queue | {"done_chart": done_chart, "lag_chart": lag_chart}
-
-
-def _hour(queues: Sequence[Shape]) -> Shape:
-    """Return the last hour of all queues together: sums, the longest lag, and charts."""
-    done, failed = (
-        [sum(minute) for minute in zip(*(q[name] for q in queues), strict=True)] for name in ("succeeded", "failed")
+def _row(queue: QueueSchema, hours: Mapping[str, QueueHistorySchema], standing: Standing) -> QueueRow:
+    hour = hours.get(queue.name)
+    lags = [lag for lag in hour.lag_seconds if lag is not None] if hour else []
+    return QueueRow(
+        queue,
+        failed=standing.ended.get(queue.name, {}).get(Status.FAILED, 0),
+        done_hour=sum(hour.succeeded) if hour else 0,
+        failed_hour=sum(hour.failed) if hour else 0,
+        lag_most=max(lags, default=None),
     )
+
+
+def _charted(row: QueueRow, hour: QueueHistorySchema | None) -> QueueRow:
+    """Return a row with its small charts."""
+    done_chart, lag_chart, whose = None, None, f"Queue {row.queue.name}"
+    if hour and (row.done_hour or row.failed_hour):
+        done, failed = charts.coarser(hour.succeeded, sum), charts.coarser(hour.failed, sum)
+        done_chart = charts.bars(done, failed, f"{whose}, last hour: {_ended(hour.succeeded, hour.failed)}")
+    if hour and row.lag_most:
+        lags = charts.coarser(hour.lag_seconds, max)
+        lag_chart = charts.line(lags, f"{whose}, last hour: {_waited(row.lag_most)}", filled=False)
+    return replace(row, done_chart=done_chart, lag_chart=lag_chart)
+
+
+def _hour(queues: Sequence[QueueHistorySchema]) -> Hour:
+    """Return the last hour of all queues together: sums, the longest lag, and charts."""
+    done = [sum(minute) for minute in zip(*(queue.succeeded for queue in queues), strict=True)]
+    failed = [sum(minute) for minute in zip(*(queue.failed for queue in queues), strict=True)]
     known = (
-        [lag for lag in minute if lag is not None] for minute in zip(*(q["lagSeconds"] for q in queues), strict=True)
+        [lag for lag in minute if lag is not None] for minute in zip(*(q.lag_seconds for q in queues), strict=True)
     )
     lags = [max(minute, default=None) for minute in known]
     most = max((lag for lag in lags if lag is not None), default=None)
-    added = {"succeeded": done, "failed": failed}
-    return {
-        "done_hour": sum(done),
-        "failed_hour": sum(failed),
-        "peak": _peak(added),
-        "lag_most": most,
-        "done_chart": charts.bars(done, failed, f"All queues, last hour: {_ended(added)}") if _peak(added) else None,
-        "lag_chart": charts.line(lags, f"All queues, last hour: {_waited(most)}") if most else None,
-    }
+    peak = _peak(done, failed)
+    return Hour(
+        sum(done),
+        sum(failed),
+        peak,
+        most,
+        charts.bars(done, failed, f"All queues, last hour: {_ended(done, failed)}") if peak else None,
+        charts.line(lags, f"All queues, last hour: {_waited(most)}") if most else None,
+    )
 
 
-def _ended(hour: Shape) -> str:
-    done, failed = sum(hour["succeeded"]), sum(hour["failed"])
-    return f"{done:,} done, {failed:,} failed, at most {_peak(hour):,} in a minute"
+def _ended(done: Sequence[int], failed: Sequence[int]) -> str:
+    peak = _peak(done, failed)
+    return f"{sum(done):,} done, {sum(failed):,} failed, at most {peak:,} in a minute"
 
 
 def _waited(most: float | None) -> str:
     return f"the oldest waiting job waited {words.seconds(most)} at most"
 
 
-def _peak(hour: Shape) -> int:
-    return max(map(sum, zip(hour["succeeded"], hour["failed"], strict=True)), default=0)
+def _peak(done: Sequence[int], failed: Sequence[int]) -> int:
+    return max(map(sum, zip(done, failed, strict=True)), default=0)
 
 
-def _importance(queue: Shape) -> tuple[Any, ...]:
-    return queue["paused"], queue["ready"] + queue["processing"] + queue["failed"], queue["done_hour"], queue["delayed"]
+def _importance(row: QueueRow) -> tuple[Any, ...]:
+    queue = row.queue
+    return queue.paused, queue.ready + queue.processing + row.failed, row.done_hour, queue.delayed
 
 
-def _urgency(schedule: Shape) -> tuple[Any, ...]:
+def _busy(worker: BusyWorkerSchema) -> tuple[Any, ...]:
+    return not worker.alive, -len(worker.jobs), worker.name
+
+
+def _urgency(schedule: ScheduleSchema) -> tuple[Any, ...]:
     """Sort key: schedules whose last run failed, then active ones, then paused ones, each by next run."""
-    last = schedule["lastRun"]
-    return not (last and last["error"]), schedule["paused"], schedule["nextAt"] or "", schedule["name"]
+    last = schedule.last_run
+    return not (last and last.error), schedule.paused, schedule.next_at or _LONG_AGO, schedule.name

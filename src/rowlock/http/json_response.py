@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
+
+from rowlock.management.schemas.base import Schema
 
 JSON = "application/json"
 
 
-def answer(data: Any, status: int = 200) -> Response:
+def answer(data: Schema, status: int = 200) -> Response:
     """Return a JSON response that must not be cached."""
-    return Response(orjson.dumps(data), status, {"cache-control": "no-store"}, JSON)
+    return Response(data.json_bytes(), status, {"cache-control": "no-store"}, JSON)
 
 
-def polled(request: Request, data: Any) -> Response:
+def polled(request: Request, data: Schema) -> Response:
     """Return a JSON response with an ETag, or 304 if the request's If-None-Match has it."""
-    body = orjson.dumps(data)
+    body = data.json_bytes()
     tag = f'W/"{blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}
     if _matches(request.headers.get("if-none-match"), tag):

@@ -9,8 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from rowlock.http.middleware.auth import OPEN, Needs
-from rowlock.http.problem import MEDIA_TYPE, PROBLEMS
-from rowlock.http.schemas.responses import ProblemSchema
+from rowlock.http.problem import MEDIA_TYPE, PROBLEMS, ProblemSchema
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -50,7 +49,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
         problem = ProblemSchema.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(problem.pop("$defs", {}))
         schemas["Problem"] = problem
-        for unused in ("HTTPValidationError", "ValidationError"):
+        for unused in ("HTTPValidationError", "ValidationError", "ImportStatus", "RunStatus", "Status"):
             schemas.pop(unused, None)
         schema["security"] = [{"token": []}]
         for route in api.routes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from rowlock.errors import (
@@ -19,12 +20,37 @@ from rowlock.errors import (
     StoreError,
     ValueRefused,
 )
+from rowlock.management.schemas.imports import ImportSchema
+from rowlock.management.schemas.jobs import JobSchema
 from rowlock.observe import logs
 from rowlock.observe.redaction import Redactor
 from rowlock.storage.blobs import FolderUnavailable
 
 MEDIA_TYPE = "application/problem+json"
 _WAIT_SECONDS = 5  # default Retry-After of temporary errors
+
+
+class FieldProblem(BaseModel):
+    field: str = Field(description="Place of the field: body.type, query.limit, …")
+    message: str
+
+
+class ProblemSchema(BaseModel):
+    """An error, after RFC 9457."""
+
+    type: str = Field(examples=["urn:rowlock:problem:job_not_found"])
+    title: str
+    status: int
+    code: str = Field(description="Stable code.", examples=["job_not_found"])
+    detail: str
+    existingJobId: str | None = Field(None, description="With duplicate_job: the id of the existing job.")
+    existingRemoved: bool | None = Field(
+        None,
+        description="With duplicate_job: true if that job was pruned and only its key is left.",
+    )
+    existingImportId: str | None = Field(None, description="With duplicate_import: the id of the earlier import.")
+    existing: JobSchema | ImportSchema | None = Field(None, description="The existing job or import.")
+    errors: list[FieldProblem] | None = Field(None, description="With validation_failed: every invalid field.")
 
 
 @dataclass(frozen=True, slots=True)

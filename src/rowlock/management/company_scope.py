@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
 
 from rowlock.app import Rowlock
 from rowlock.errors import BadCursor, JobNotFound
 from rowlock.ids import uuid7
 from rowlock.jobs.reader import Reader
-from rowlock.management.schemas import Shape, job_shape
+from rowlock.management.schemas.jobs import JobSchema
 from rowlock.notification_job import other_sides
 from rowlock.observe.internals import without_inner
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Page, Status
+
+J = TypeVar("J", bound=JobSchema)
 
 GROUPS_MAX = 200
 GROUPED_MAX = 50_000  # failed jobs that are grouped, the newest first
@@ -100,15 +104,19 @@ class CompanyScope:
                 return Page(jobs, cursor)
             step = max(1, min(limit, (_PAGE_BYTES - size) * len(jobs) // max(size, 1)))
 
-    async def _shaped(self, jobs: Sequence[JobRecord]) -> list[Shape]:
-        """Return the jobs as JSON objects; redacts large ones in a thread, as that would block the event loop."""
-
+    async def _schemas(self, jobs: Sequence[JobRecord]) -> list[JobSchema]:
+        """Return the jobs; redacts large ones in a thread, as that would block the event loop."""
         others = other_sides(self._app)
 
-        def shapes() -> list[Shape]:
-            return [job_shape(job, self._redact, others.get(job.type)) for job in jobs]
+        def schemas() -> list[JobSchema]:
+            return [JobSchema.of(job, self._redact, others.get(job.type)) for job in jobs]
 
-        return shapes() if sum(map(size_of, jobs)) < _LARGE_BYTES else await asyncio.to_thread(shapes)
+        return schemas() if sum(map(size_of, jobs)) < _LARGE_BYTES else await asyncio.to_thread(schemas)
+
+    async def _schema(self, kind: type[J], job: JobRecord, **more: Any) -> J:
+        """Return one job, redacted as in `_schemas`."""
+        make = partial(kind.of, job, self._redact, other_sides(self._app).get(job.type), **more)
+        return make() if size_of(job) < _LARGE_BYTES else await asyncio.to_thread(make)
 
 
 def size_of(job: JobRecord) -> int:

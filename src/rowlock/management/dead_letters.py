@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from rowlock.errors import BadCursor, JobNotFound
 from rowlock.management.jobs import Jobs
-from rowlock.management.schemas import Shape, failure_shape
+from rowlock.management.schemas.dead_letters import (
+    DiscardedSchema,
+    FailureSchema,
+    FailuresSchema,
+    RetriedSchema,
+    RetrySchema,
+)
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Status
 from rowlock.storage.reliability import FailureFilter
 
@@ -23,6 +29,13 @@ class _Batch(NamedTuple):
     ids: list[JobId]
     cursor: str | None
     late: int = 0  # jobs left out of these ids, as they failed after died_before
+
+
+class Count(NamedTuple):
+    """How many dead letters match, and the store's time before they were counted."""
+
+    matched: int
+    at: datetime
 
 
 class Records(Jobs):
@@ -40,28 +53,24 @@ class Records(Jobs):
         limit: int = 10_000,
         cursor: str | None = None,
         died_before: datetime | None = None,
-    ) -> Shape:
+    ) -> RetriedSchema:
         """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more.
 
         Jobs that failed after `died_before`, by the store's time, stay unchanged.
         """
         where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
         if dry_run:
-            return await self._dry(where, died_before, {"retried": 0, "conflicts": []})
-        done, retried, conflicts = _Batch([], cursor), 0, list[JobId]()
-        matched = 0
+            matched = await self._count(where, died_before, MATCHED_MAX)
+            return RetriedSchema(dry_run=True, matched=matched, retried=0, conflicts=[], next_cursor=None)
+        done, matched, retried, conflicts = _Batch([], cursor), 0, 0, list[JobId]()
         async for done in self._batches(where, limit, cursor, died_before):
             await self._app.imports.resume_of(done.ids, scoped=self._company_id is not None)
-            told = await self._app.store.retry(JobFilter(Status.FAILED, ids=done.ids), len(done.ids))
-            matched, retried = matched + len(done.ids), retried + len(told.retried)
-            conflicts += told.conflicts
-        return {
-            "dryRun": False,
-            "matched": matched,
-            "retried": retried,
-            "conflicts": conflicts,
-            "nextCursor": done.cursor,
-        }
+            result = await self._app.store.retry(JobFilter(Status.FAILED, ids=done.ids), len(done.ids))
+            matched, retried = matched + len(done.ids), retried + len(result.retried)
+            conflicts += result.conflicts
+        return RetriedSchema(
+            dry_run=False, matched=matched, retried=retried, conflicts=conflicts, next_cursor=done.cursor
+        )
 
     async def discard_dead(
         self,
@@ -75,19 +84,20 @@ class Records(Jobs):
         limit: int = 10_000,
         cursor: str | None = None,
         died_before: datetime | None = None,
-    ) -> Shape:
+    ) -> DiscardedSchema:
         """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more.
 
         Jobs that failed after `died_before`, by the store's time, stay unchanged.
         """
         where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
         if dry_run:
-            return await self._dry(where, died_before, {"discarded": 0})
+            matched = await self._count(where, died_before, MATCHED_MAX)
+            return DiscardedSchema(dry_run=True, matched=matched, discarded=0, next_cursor=None)
         done, matched, discarded = _Batch([], cursor), 0, 0
         async for done in self._batches(where, limit, cursor, died_before):
             matched += len(done.ids)
             discarded += len(await self._app.store.discard(JobFilter(Status.FAILED, ids=done.ids), len(done.ids)))
-        return {"dryRun": False, "matched": matched, "discarded": discarded, "nextCursor": done.cursor}
+        return DiscardedSchema(dry_run=False, matched=matched, discarded=discarded, next_cursor=done.cursor)
 
     async def count_dead(
         self,
@@ -99,11 +109,11 @@ class Records(Jobs):
         reason: str | None = None,
         died_before: datetime | None = None,
         at_most: int = MATCHED_MAX,
-    ) -> Shape:
-        """Count matching failed jobs, up to `at_most`: {matched, at}; `at` is the store's time before the count."""
+    ) -> Count:
+        """Count matching failed jobs, up to `at_most`."""
         where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
         now = await self._app.store.now()
-        return {"matched": await self._count(where, died_before, at_most), "at": now}
+        return Count(await self._count(where, died_before, at_most), now)
 
     async def failures(
         self,
@@ -115,7 +125,7 @@ class Records(Jobs):
         unresolved: bool = False,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> FailuresSchema:
         """Failed attempts, newest first: {failures, nextCursor}."""
         company_id = self._own(company_id)
         where = FailureFilter(company_id, job_name, job_id, final, unresolved)
@@ -123,25 +133,21 @@ class Records(Jobs):
             page = await self._app.store.failures(where, limit, cursor)
         except ValueError as error:
             raise BadCursor(str(error)) from None
-        shapes = [failure_shape(failure, self._redact) for failure in page.failures]
-        return {"failures": shapes, "nextCursor": page.next_cursor}
+        failures = [FailureSchema.of(failure, self._redact) for failure in page.failures]
+        return FailuresSchema(failures=failures, next_cursor=page.next_cursor)
 
-    async def failure(self, failure_id: str) -> Shape:
+    async def failure(self, failure_id: str) -> FailureSchema:
         """Return one failed attempt, with its stack trace."""
         found = await self._app.store.failure(failure_id)
         if found is None or self._company_id not in (None, found.company_id):
             raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
-        return failure_shape(found, self._redact)
+        return FailureSchema.of(found, self._redact)
 
-    async def retry_failure(self, failure_id: str) -> Shape:
+    async def retry_failure(self, failure_id: str) -> RetrySchema:
         """Queue the job of a failed attempt again, which resolves the failure."""
-        job_id = (await self.failure(failure_id))["jobId"]
+        job_id = (await self.failure(failure_id)).job_id
         await self.retry(job_id)
-        return {"failureId": failure_id, "jobId": job_id}
-
-    async def _dry(self, where: JobFilter, died_before: datetime | None, nothing: Shape) -> Shape:
-        matched = await self._count(where, died_before, MATCHED_MAX)
-        return {"dryRun": True, "matched": matched, **nothing, "nextCursor": None}
+        return RetrySchema(failure_id=failure_id, job_id=job_id)
 
     async def _count(self, where: JobFilter, died_before: datetime | None, at_most: int) -> int:
         """Count matching jobs, without those of the newest _DATED_MAX that failed after `died_before`."""

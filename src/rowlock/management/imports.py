@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rowlock.app import Rowlock
@@ -16,7 +16,16 @@ from rowlock.imports.intake.upload import Incoming, Received, size_max
 from rowlock.imports.load.stopped import with_stopped
 from rowlock.jobs.payload import loads
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.schemas import Shape, chunk_shape, error_shapes, import_shape, import_type_shape
+from rowlock.management.schemas.imports import (
+    ChunkSchema,
+    ImportErrorsSchema,
+    ImportSchema,
+    ImportsSchema,
+    ImportTypeSchema,
+    ImportTypesSchema,
+    ImportWholeSchema,
+    RowErrorSchema,
+)
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.import_rows import joined_parts
 from rowlock.storage.imports import (
@@ -35,6 +44,32 @@ _JOBS_LOOKED_AT = 500  # read at a time
 _ERRORS_SHOWN = 100  # with the import itself; import_errors returns the others
 
 
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row with errors."""
+
+    row: int
+    cells: Sequence[str]
+    errors: Sequence[RowErrorSchema]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRows:
+    """Rows with errors, below the columns of their file."""
+
+    columns: Sequence[str]
+    rows: Sequence[BadRow]
+    next_row: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """How a file would be imported: its import type, None if the manifest does not name one, and the size limit."""
+
+    type: str | None
+    bytes_max: int
+
+
 class Imports(CompanyScope):
     """Queries and commands about imports; with a company, only that company's."""
 
@@ -49,7 +84,7 @@ class Imports(CompanyScope):
         force: bool = False,
         dry_run: bool = False,
         sent: Callable[[int], None] | None = None,
-    ) -> Shape:
+    ) -> ImportSchema:
         """Import a local file, which stays in place. `sent` is called with the number of bytes just read."""
         return await self.arrivals.here(path, About(type, sheet, company_id, project_id, None, force, dry_run), sent)
 
@@ -63,20 +98,20 @@ class Imports(CompanyScope):
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> Shape:
+    ) -> ImportSchema:
         """Import a file from the import folder, by its name; it stays there."""
         return await self.arrivals.named(file_name, About(type, sheet, company_id, project_id, None, force, dry_run))
 
-    async def import_job(self, import_id: ImportId) -> Shape:
+    async def import_job(self, import_id: ImportId) -> ImportWholeSchema:
         """Return one import with its chunks and its first 100 errors."""
         record = await self._import(import_id)
         store = self._app.store
         chunks = joined_parts(await store.chunks(record.id))
         page = await self._error_page(record, 0, _ERRORS_SHOWN)
-        errors = error_shapes(page.rows, self._redact)[:_ERRORS_SHOWN]
-        shape = import_shape(record, self._redact, chunks, errors)
+        errors = RowErrorSchema.all_of(page.rows, self._redact)[:_ERRORS_SHOWN]
         failed = await self._failed(record, chunks)
-        return shape | {"chunks": [chunk_shape(chunk, failed=chunk.job_id in failed) for chunk in chunks]}
+        shown = [ChunkSchema.of(chunk, failed=chunk.job_id in failed) for chunk in chunks]
+        return ImportWholeSchema.of(record, self._redact, chunks, errors, chunks=shown)
 
     async def _failed(self, record: ImportRecord, chunks: Sequence[ChunkRecord]) -> set[JobId]:
         """Return the chunk jobs that are dead letters."""
@@ -98,7 +133,7 @@ class Imports(CompanyScope):
         company_id: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> ImportsSchema:
         """Imports, newest first: {imports, nextCursor}."""
         word = None if status is None else ImportStatus(status)
         try:
@@ -107,27 +142,24 @@ class Imports(CompanyScope):
             )
         except ValueError as error:
             raise BadCursor(str(error)) from None
-        shapes = [import_shape(record, self._redact) for record in page.imports]
-        return {"imports": shapes, "nextCursor": page.next_cursor}
+        found = [ImportSchema.of(record, self._redact) for record in page.imports]
+        return ImportsSchema(imports=found, next_cursor=page.next_cursor)
 
-    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
+    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> ImportErrorsSchema:
         """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
         record = await self._import(import_id)
         page = await self._error_page(record, after_row, limit)
-        return {"errors": error_shapes(page.rows, self._redact), "nextRow": page.next_row}
+        return ImportErrorsSchema(errors=RowErrorSchema.all_of(page.rows, self._redact), next_row=page.next_row)
 
-    async def import_error_rows(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape:
-        """Up to `limit` rows with errors, as in the file: {columns, rows: [{row, cells, errors}], nextRow}.
+    async def import_error_rows(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> ErrorRows:
+        """Up to `limit` rows with errors, as in the file.
 
         Cells of secret columns are hidden, as they are in errors.csv; a row that could not be read may have no cells.
         """
         record = await self._import(import_id)
         page = await self._error_page(record, after_row, limit)
-        rows = [
-            {"row": each.row, "cells": list(each.cells), "errors": error_shapes([each], self._redact)}
-            for each in page.rows
-        ]
-        return {"columns": loads(record.meta).get("header") or [], "rows": rows, "nextRow": page.next_row}
+        rows = [BadRow(each.row, each.cells, RowErrorSchema.all_of([each], self._redact)) for each in page.rows]
+        return ErrorRows(loads(record.meta).get("header") or [], rows, page.next_row)
 
     async def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]:
         """Stream the rows with errors as a CSV file: the user's own cells, then row, column and reason."""
@@ -143,14 +175,16 @@ class Imports(CompanyScope):
         page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
         return with_stopped(record, page, after_row, limit)
 
-    async def resume_import(self, import_id: ImportId) -> Shape:
+    async def resume_import(self, import_id: ImportId) -> ImportWholeSchema:
         """Resume a failed or cancelled import; completed chunks are not repeated."""
         record = await self._import(import_id)
         self.arrivals.check_company(record.type)
         await self._app.imports.resume(record.id)
         return await self.import_job(import_id)
 
-    async def import_again(self, import_id: ImportId, *, user_id: str | None = None, force: bool = False) -> Shape:
+    async def import_again(
+        self, import_id: ImportId, *, user_id: str | None = None, force: bool = False
+    ) -> ImportSchema:
         """Import the stored file of an earlier import, such as a dry run, without uploading it again.
 
         Raises DuplicateImport if the file was imported before, unless `force` and that import has ended;
@@ -162,30 +196,23 @@ class Imports(CompanyScope):
         """Return whether an import's file is still stored; after cleanup it cannot be resumed or imported again."""
         return (await self._import(import_id)).cleaned_at is None
 
-    async def cancel_import(self, import_id: ImportId) -> Shape:
+    async def cancel_import(self, import_id: ImportId) -> ImportWholeSchema:
         """Cancel an import that has not ended; completed chunks stay."""
         await self._app.imports.cancel((await self._import(import_id)).id)
         return await self.import_job(import_id)
 
-    async def import_types(self) -> Shape:
+    async def import_types(self) -> ImportTypesSchema:
         """Every import type with its columns: {types}."""
-        return {"types": [import_type_shape(each) for _, each in sorted(self._app.importers.items())]}
+        return ImportTypesSchema(types=[ImportTypeSchema.of(each) for _, each in sorted(self._app.importers.items())])
 
-    async def import_type_of(self, file_name: str) -> Shape:
-        """How a file of this name would be imported: {type, sheetName, bytesMax}; raises FileRefused if it cannot be.
-
-        `type` and `sheetName` are null if the manifest does not define them.
-        """
+    async def import_type_of(self, file_name: str) -> FileType:
+        """How a file of this name would be imported; raises FileRefused if it cannot be."""
         settings = self._app.settings
         name = clean_name(file_name)
         kind = kind_of(name)
         entry = manifest.load(settings.import_manifest).entry(name)
-        known = entry is not None and entry.type in self._app.importers
-        return {
-            "type": entry.type if entry is not None and known else None,
-            "sheetName": entry.sheet if entry is not None and known else None,
-            "bytesMax": size_max(kind, settings),
-        }
+        known = entry.type if entry is not None and entry.type in self._app.importers else None
+        return FileType(known, size_max(kind, settings))
 
     async def import_template(self, name: str) -> bytes:
         """Return an empty CSV file with the columns of an import type."""
@@ -216,11 +243,11 @@ class Arrivals:
         self._redact = app.redact if company_id is None else app.redact.company()
         self._intake = Intake(app)
 
-    async def here(self, path: Path, about: About, sent: Callable[[int], None] | None = None) -> Shape:
+    async def here(self, path: Path, about: About, sent: Callable[[int], None] | None = None) -> ImportSchema:
         """Import a local file, which stays in place."""
-        return self._told(await self._intake.receive_file(path, self._own(about), sent or (lambda _: None)))
+        return self._schema(await self._intake.receive_file(path, self._own(about), sent or (lambda _: None)))
 
-    async def named(self, file_name: str, about: About, reserved: RequestAnswer | None = None) -> Shape:
+    async def named(self, file_name: str, about: About, reserved: RequestAnswer | None = None) -> ImportSchema:
         """Import a file from the import folder; it stays there.
 
         With a `reserved` id (see `control.requests`), a second try returns the import of the first.
@@ -229,18 +256,18 @@ class Arrivals:
         if import_id is not None and reserved is not None and reserved.state is RequestState.BROKEN_OFF:
             found = await self._app.store.get_import(import_id)
             if found is not None:
-                return import_shape(found, self._redact)
-        return self._told(
+                return ImportSchema.of(found, self._redact)
+        return self._schema(
             await self._intake.receive_named(file_name, self._own(about), import_id, own_folder=self._company_id)
         )
 
-    async def again(self, record: ImportRecord, user_id: str | None, force: bool) -> Shape:
+    async def again(self, record: ImportRecord, user_id: str | None, force: bool) -> ImportSchema:
         """Import the stored file of an earlier import; for `force` see `received`."""
         self.check_company(record.type)
         if force:
             sheet = loads(record.options).get("sheet")
             await self._alone(record.file_name, record.sha256, record.type, record.company_id, sheet)
-        return self._told(await self._intake.receive_again(record, user_id=user_id, force=force))
+        return self._schema(await self._intake.receive_again(record, user_id=user_id, force=force))
 
     async def incoming(self, file_name: str, about: About) -> Incoming:
         """Open an upload; raises early if the file could not be imported anyway."""
@@ -251,7 +278,7 @@ class Arrivals:
             await self._intake.accepting(own, incoming.name)
         return incoming
 
-    async def received(self, received: Received, about: About, *, by_hand: bool = False) -> Shape:
+    async def received(self, received: Received, about: About, *, by_hand: bool = False) -> ImportSchema:
         """Import an uploaded file.
 
         People press buttons twice: with `by_hand`, a forced import raises DuplicateImport while the same file is being
@@ -261,7 +288,7 @@ class Arrivals:
         if by_hand and about.force and not about.dry_run:
             found, sheet = self._intake.importer(about, received.name)
             await self._alone(received.name, received.sha256, found.name, about.company_id, sheet)
-        return self._told(await self._intake.add(received, about))
+        return self._schema(await self._intake.add(received, about))
 
     async def _alone(self, name: str, sha256: str, type: str, company_id: str | None, sheet: str | None) -> None:
         """Raise DuplicateImport if the same file is queued or running; two calls in the same instant may both pass."""
@@ -289,5 +316,5 @@ class Arrivals:
         if self._company_id is not None and found is not None:
             found.check_scoped()
 
-    def _told(self, added: Added) -> Shape:
-        return import_shape(added.record, self._redact)
+    def _schema(self, added: Added) -> ImportSchema:
+        return ImportSchema.of(added.record, self._redact)

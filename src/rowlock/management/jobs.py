@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from rowlock.jobs.classify import describe
 from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.policy import Unique
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.schemas import Shape, job_shape
+from rowlock.management.schemas.jobs import EnqueuedSchema, HourSchema, JobSchema, PageSchema, StatsSchema
 from rowlock.notification_job import other_sides
 from rowlock.storage.access import RequestAnswer
 from rowlock.storage.duplicate import duplicate
@@ -36,7 +37,7 @@ class Jobs(CompanyScope):
         unique: Unique | None = None,
         limit_key: str | None = None,
         reserved: RequestAnswer | None = None,
-    ) -> Shape:
+    ) -> EnqueuedSchema:
         """Enqueue a job; return its record, and whether this call `created` it.
 
         With a `reserved` id (see `control.requests`), a second try returns the job of the first.
@@ -48,25 +49,29 @@ class Jobs(CompanyScope):
 
     async def _submitted(
         self, type: str, payload: dict[str, Any], options: Options, reserved: RequestAnswer | None
-    ) -> Shape:
+    ) -> EnqueuedSchema:
         enqueued = await self._app.engine.producer.enqueue(type, payload, options, reserved=reserved)
         receipt, error = enqueued.receipt, enqueued.error
         if error is not None:
             raise JobFailed(f"{type}: {self._redact.message(describe(error, self._redact))}") from error
         if enqueued.record is not None:
-            return job_shape(enqueued.record, self._redact) | {"created": True}
+            return EnqueuedSchema.of(enqueued.record, self._redact, created=True)
         if receipt.removed:
             raise duplicate(enqueued.job, receipt)  # retention removed the key's job, so there is no record to return
-        return await self.job(receipt.job_id) | {"created": receipt.created}
+        return await self._enqueued(receipt.job_id, created=receipt.created)
 
-    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape:
+    async def _enqueued(self, job_id: JobId, *, created: bool) -> EnqueuedSchema:
+        return await self._schema(EnqueuedSchema, await self._found(job_id), created=created)
+
+    async def job(self, job_id: JobId, *, raw: bool = False) -> JobSchema:
         """Return one job with all fields; its secrets are redacted unless `raw`."""
         record = await self._found(job_id)
-        if raw:
-            shape = job_shape(record, None, other_sides(self._app).get(record.type))
-            hidden = ("error", "message") if self._company_id is not None else ()
-            return shape | {name: self._redact.message(shape[name]) for name in hidden if shape[name]}
-        return (await self._shaped([record]))[0]
+        if not raw:
+            return await self._schema(JobSchema, record)
+        if self._company_id is not None:  # its own secrets, but no internals of the server
+            error, message = (text and self._redact.message(text) for text in (record.error, record.message))
+            record = replace(record, error=error, message=message)
+        return JobSchema.of(record, None, other_sides(self._app).get(record.type))
 
     async def jobs(
         self,
@@ -80,32 +85,31 @@ class Jobs(CompanyScope):
         until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape:
+    ) -> PageSchema:
         """Jobs, newest first: {jobs, nextCursor}; with a reason, only those that failed for it."""
         word = None if status is None else Status(status)
         if reason is not None and word not in (None, Status.FAILED):
-            return {"jobs": [], "nextCursor": None}
+            return PageSchema(jobs=[], next_cursor=None)
         word = word if reason is None else Status.FAILED
         reason = await self._kept_reason(reason)
         where = self._where(word, type, queue, company_id, reason=reason, since=since, until=until)
         page = await self._bounded(where, limit, cursor)
-        shapes = await self._shaped(page.jobs)
-        return {"jobs": shapes, "nextCursor": page.next_cursor}
+        return PageSchema(jobs=await self._schemas(page.jobs), next_cursor=page.next_cursor)
 
-    async def retry(self, job_id: JobId) -> Shape:
+    async def retry(self, job_id: JobId) -> JobSchema:
         """Queue a failed or cancelled job again, with fresh attempts; resumes the import that failed with it."""
         await self._found(job_id)
         await self._app.retry(job_id, scoped=self._company_id is not None)
         return await self.job(job_id)
 
-    async def cancel(self, job_id: JobId) -> Shape:
+    async def cancel(self, job_id: JobId) -> JobSchema:
         """Cancel a waiting job, or ask a running one to stop; return the job. Raises JobIsOver if it has ended."""
         if await self._app.cancel((await self._found(job_id)).id) is CancelResult.ALREADY_FINAL:
             record = await self._found(job_id)
             raise JobIsOver(f"job {job_id} is {record.status.value} already; there is nothing to cancel")
         return await self.job(job_id)
 
-    async def run_now(self, job_id: JobId) -> Shape:
+    async def run_now(self, job_id: JobId) -> JobSchema:
         """Make a delayed job available now; return the job. Raises JobNotWaiting if it runs or has ended."""
         if not await self._app.store.run_now((await self._found(job_id)).id):
             record = await self._found(job_id)
@@ -114,28 +118,28 @@ class Jobs(CompanyScope):
                 raise JobNotWaiting(f"job {job_id} {state}: only a waiting job can be run now")
         return await self.job(job_id)
 
-    async def stats(self) -> Shape:
+    async def stats(self) -> StatsSchema:
         """Job counts by status; for all companies also the totals of the last hour."""
         store = self._app.store
         if self._company_id is not None:
-            counts = {s.value: await store.count(self._where(s), OWN_COUNT_MAX) for s in Status}
-            return {"counts": counts, "countedUpTo": OWN_COUNT_MAX, "lastHour": None}
-        counts = {status.value: count for status, count in (await store.counts()).items()}
+            counts = {status: await store.count(self._where(status), OWN_COUNT_MAX) for status in Status}
+            return StatsSchema(counts=counts, counted_up_to=OWN_COUNT_MAX, last_hour=None)
         hour = await store.activity(3_600)
-        ended = sum(a.succeeded + a.failed for a in hour)
-        return {
-            "counts": counts,
-            "countedUpTo": None,
-            "lastHour": {
-                "succeeded": sum(a.succeeded for a in hour),
-                "failed": sum(a.failed for a in hour),
-                "cancelled": sum(a.cancelled for a in hour),
-                "failedAttempts": sum(a.failures for a in hour),
-                "retries": sum(a.retries for a in hour),
-                "rescues": sum(a.rescues for a in hour),
-                "meanSeconds": sum(a.seconds for a in hour) / ended if ended else None,
-            },
-        }
+        succeeded, failed = sum(each.succeeded for each in hour), sum(each.failed for each in hour)
+        ended = succeeded + failed
+        return StatsSchema(
+            counts=await store.counts(),
+            counted_up_to=None,
+            last_hour=HourSchema(
+                succeeded=succeeded,
+                failed=failed,
+                cancelled=sum(each.cancelled for each in hour),
+                failed_attempts=sum(each.failures for each in hour),
+                retries=sum(each.retries for each in hour),
+                rescues=sum(each.rescues for each in hour),
+                mean_seconds=sum(each.seconds for each in hour) / ended if ended else None,
+            ),
+        )
 
     def _check_company(self, company_id: str | None, payload: dict[str, Any], limit_key: str | None) -> None:
         """Raise CompanyMismatch if a scoped caller names another company, also in the payload, which handlers use."""

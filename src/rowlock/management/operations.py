@@ -6,10 +6,42 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rowlock.jobs.policy import Unique
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.dead_letters import (
+    DeadGroupsSchema,
+    DiscardedSchema,
+    FailureSchema,
+    FailuresSchema,
+    RetriedSchema,
+    RetrySchema,
+)
+from rowlock.management.schemas.fleet import (
+    DoingSchema,
+    HealthSchema,
+    HistorySchema,
+    PrunedSchema,
+    QueueHealthSchema,
+    QueuesSchema,
+    SwitchedSchema,
+)
+from rowlock.management.schemas.imports import (
+    ImportErrorsSchema,
+    ImportSchema,
+    ImportsSchema,
+    ImportTypesSchema,
+    ImportWholeSchema,
+)
+from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema, PageSchema, StatsSchema, TimelineSchema
+from rowlock.management.schemas.schedules import (
+    RunsSchema,
+    SchedulePausedSchema,
+    ScheduleResumedSchema,
+    ScheduleRunSchema,
+    SchedulesSchema,
+)
+from rowlock.management.schemas.sync import IntegrationsSchema, SyncMonitorSchema, SyncStatsSchema
 from rowlock.storage.imports import ImportId, ImportStatus
 from rowlock.storage.records import JobId, Status
 
@@ -19,7 +51,7 @@ _LOOK_FACTOR = 1.1
 
 
 class Operations(Protocol):
-    """Every query and command; results are the JSON objects of the HTTP API."""
+    """Every query and command."""
 
     async def enqueue(
         self,
@@ -34,9 +66,9 @@ class Operations(Protocol):
         company_id: str | None = None,
         unique: Unique | None = None,
         limit_key: str | None = None,
-    ) -> Shape: ...
+    ) -> EnqueuedSchema: ...
 
-    async def job(self, job_id: JobId, *, raw: bool = False) -> Shape: ...
+    async def job(self, job_id: JobId, *, raw: bool = False) -> JobSchema: ...
 
     async def jobs(
         self,
@@ -50,19 +82,19 @@ class Operations(Protocol):
         until: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape: ...
+    ) -> PageSchema: ...
 
-    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape: ...
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> TimelineSchema: ...
 
-    async def retry(self, job_id: JobId) -> Shape: ...
+    async def retry(self, job_id: JobId) -> JobSchema: ...
 
-    async def cancel(self, job_id: JobId) -> Shape: ...
+    async def cancel(self, job_id: JobId) -> JobSchema: ...
 
-    async def run_now(self, job_id: JobId) -> Shape: ...
+    async def run_now(self, job_id: JobId) -> JobSchema: ...
 
     async def dead_groups(
         self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
-    ) -> Shape: ...
+    ) -> DeadGroupsSchema: ...
 
     async def retry_dead(
         self,
@@ -75,7 +107,7 @@ class Operations(Protocol):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
-    ) -> Shape: ...
+    ) -> RetriedSchema: ...
 
     async def discard_dead(
         self,
@@ -88,9 +120,9 @@ class Operations(Protocol):
         dry_run: bool = False,
         limit: int = 10_000,
         cursor: str | None = None,
-    ) -> Shape: ...
+    ) -> DiscardedSchema: ...
 
-    async def stats(self) -> Shape: ...
+    async def stats(self) -> StatsSchema: ...
 
     async def failures(
         self,
@@ -102,37 +134,37 @@ class Operations(Protocol):
         unresolved: bool = False,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape: ...
+    ) -> FailuresSchema: ...
 
-    async def failure(self, failure_id: str) -> Shape: ...
+    async def failure(self, failure_id: str) -> FailureSchema: ...
 
-    async def retry_failure(self, failure_id: str) -> Shape: ...
+    async def retry_failure(self, failure_id: str) -> RetrySchema: ...
 
-    async def queues(self) -> Shape: ...
+    async def queues(self) -> QueuesSchema: ...
 
-    async def history(self, minutes: int = 60) -> Shape: ...
+    async def history(self, minutes: int = 60) -> HistorySchema: ...
 
-    async def doing(self) -> Shape: ...
+    async def doing(self) -> DoingSchema: ...
 
-    async def switch(self, queue: str, *, paused: bool) -> Shape: ...
+    async def switch(self, queue: str, *, paused: bool) -> SwitchedSchema: ...
 
-    async def queue_health(self, queue: str | None = None) -> Shape: ...
+    async def queue_health(self, queue: str | None = None) -> QueueHealthSchema: ...
 
-    async def health(self) -> Shape: ...
+    async def health(self) -> HealthSchema: ...
 
     async def metrics(self) -> bytes: ...
 
-    async def prune(self) -> Shape: ...
+    async def prune(self) -> PrunedSchema: ...
 
-    async def schedules(self) -> Shape: ...
+    async def schedules(self) -> SchedulesSchema: ...
 
-    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape: ...
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> RunsSchema: ...
 
-    async def pause_schedule(self, name: str) -> Shape: ...
+    async def pause_schedule(self, name: str) -> SchedulePausedSchema: ...
 
-    async def resume_schedule(self, name: str) -> Shape: ...
+    async def resume_schedule(self, name: str) -> ScheduleResumedSchema: ...
 
-    async def run_schedule(self, name: str) -> Shape: ...
+    async def run_schedule(self, name: str) -> ScheduleRunSchema: ...
 
     async def import_file(
         self,
@@ -145,7 +177,7 @@ class Operations(Protocol):
         force: bool = False,
         dry_run: bool = False,
         sent: Callable[[int], None] | None = None,
-    ) -> Shape: ...
+    ) -> ImportSchema: ...
 
     async def import_named(
         self,
@@ -157,9 +189,9 @@ class Operations(Protocol):
         project_id: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> Shape: ...
+    ) -> ImportSchema: ...
 
-    async def import_job(self, import_id: ImportId) -> Shape: ...
+    async def import_job(self, import_id: ImportId) -> ImportWholeSchema: ...
 
     async def import_jobs(
         self,
@@ -169,25 +201,27 @@ class Operations(Protocol):
         company_id: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Shape: ...
+    ) -> ImportsSchema: ...
 
-    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> Shape: ...
+    async def import_errors(
+        self, import_id: ImportId, *, after_row: int = 0, limit: int = 100
+    ) -> ImportErrorsSchema: ...
 
     def import_errors_csv(self, import_id: ImportId) -> AsyncGenerator[bytes]: ...
 
-    async def resume_import(self, import_id: ImportId) -> Shape: ...
+    async def resume_import(self, import_id: ImportId) -> ImportWholeSchema: ...
 
-    async def cancel_import(self, import_id: ImportId) -> Shape: ...
+    async def cancel_import(self, import_id: ImportId) -> ImportWholeSchema: ...
 
-    async def import_types(self) -> Shape: ...
+    async def import_types(self) -> ImportTypesSchema: ...
 
     async def import_template(self, name: str) -> bytes: ...
 
-    async def integrations(self) -> Shape: ...
+    async def integrations(self) -> IntegrationsSchema: ...
 
-    async def sync_stats(self, integration: str) -> Shape: ...
+    async def sync_stats(self, integration: str) -> SyncStatsSchema: ...
 
-    async def sync_monitor(self, integration: str) -> Shape: ...
+    async def sync_monitor(self, integration: str) -> SyncMonitorSchema: ...
 
     async def sync_send(
         self,
@@ -198,31 +232,35 @@ class Operations(Protocol):
         priority: int | None = None,
         delay_seconds: float = 0.0,
         company_id: str | None = None,
-    ) -> Shape: ...
+    ) -> EnqueuedSchema: ...
+
+
+J = TypeVar("J", JobSchema, ImportWholeSchema)
 
 
 async def wait(
-    management: Operations, job_id: JobId, seconds: float, seen: Callable[[Shape], None] = lambda _: None
-) -> Shape:
+    management: Operations, job_id: JobId, seconds: float, seen: Callable[[JobSchema], None] = lambda _: None
+) -> JobSchema:
     """Poll a job until it ends or `seconds` pass, and return it; `seen` is called after each further poll."""
-    return await _wait(lambda: management.job(job_id), lambda word: Status(word).final, seconds, seen)
+    return await _wait(lambda: management.job(job_id), seconds, seen)
 
 
 async def wait_import(
-    management: Operations, import_id: ImportId, seconds: float, seen: Callable[[Shape], None] = lambda _: None
-) -> Shape:
+    management: Operations,
+    import_id: ImportId,
+    seconds: float,
+    seen: Callable[[ImportWholeSchema], None] = lambda _: None,
+) -> ImportWholeSchema:
     """Poll an import until it ends or `seconds` pass, and return it; `seen` is called after each further poll."""
-    return await _wait(lambda: management.import_job(import_id), lambda word: ImportStatus(word).final, seconds, seen)
+    return await _wait(lambda: management.import_job(import_id), seconds, seen)
 
 
-async def _wait(
-    look: Callable[[], Awaitable[Shape]], over: Callable[[str], bool], seconds: float, seen: Callable[[Shape], None]
-) -> Shape:
+async def _wait(look: Callable[[], Awaitable[J]], seconds: float, seen: Callable[[J], None]) -> J:
     found = await look()
     pause = _LOOK_SECONDS
     try:
         async with asyncio.timeout(seconds):
-            while not over(found["status"]):
+            while not found.status.final:
                 await asyncio.sleep(pause)
                 pause = min(pause * _LOOK_FACTOR, _LOOK_SECONDS_MAX)
                 found = await look()

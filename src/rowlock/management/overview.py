@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from rowlock.errors import CompanyMismatch
 from rowlock.management.company_scope import GROUPED_MAX, GROUPS_MAX
 from rowlock.management.jobs import Jobs
-from rowlock.management.schemas import Shape, history_shape, iso, running_shape, worker_shape
+from rowlock.management.schemas.dead_letters import DeadGroupSchema, DeadGroupsSchema
+from rowlock.management.schemas.fleet import BusyWorkerSchema, DoingSchema, HistorySchema, RunningSchema
+from rowlock.management.schemas.jobs import EventKind, EventSchema, TimelineSchema
 from rowlock.notification_job import other_sides
 from rowlock.observe.guidance import about_group
 from rowlock.storage.overview import HISTORY_MINUTES_MAX
@@ -16,36 +19,42 @@ from rowlock.storage.reliability import FailureFilter, FailureRecord
 
 RUNNING_MAX = 200
 ATTEMPTS_MAX = 200
+_ENDS: dict[Status, EventKind] = {
+    Status.SUCCEEDED: "succeeded",
+    Status.FAILED: "failed",
+    Status.CANCELLED: "cancelled",
+}
 
 
 class Overview(Jobs):
     """Queries for an overview of the fleet and of one job."""
 
-    async def history(self, minutes: int = 60) -> Shape:
+    async def history(self, minutes: int = 60) -> HistorySchema:
         """What each queue did, and its lag, minute by minute, oldest first: {minutes, queues}.
 
         The last minute has not ended. A lag is null in minutes in which no supervisor ran.
         """
         self._fleet()
         minutes = max(1, min(minutes, HISTORY_MINUTES_MAX))
-        return history_shape(await self._app.store.history(minutes), minutes, self._app.engine.queues())
+        return HistorySchema.of(await self._app.store.history(minutes), minutes, self._app.engine.queues())
 
-    async def doing(self) -> Shape:
+    async def doing(self) -> DoingSchema:
         """Every worker with its running jobs, earliest start first: {workers, more}; `more` if over RUNNING_MAX run."""
         self._fleet()
         store = self._app.store
         now, workers = await store.now(), await store.workers()
         running = await store.running(RUNNING_MAX + 1)
-        jobs: dict[str, list[Shape]] = {worker.id: [] for worker in workers}
+        jobs: dict[str, list[RunningSchema]] = {worker.id: [] for worker in workers}
         for job in running[:RUNNING_MAX]:
             if job.owner in jobs:
-                jobs[job.owner].append(running_shape(job, self._redact))
-        shapes = [worker_shape(w, now, self._app.settings.visibility_ms) | {"jobs": jobs[w.id]} for w in workers]
-        return {"workers": shapes, "more": len(running) > RUNNING_MAX}
+                jobs[job.owner].append(RunningSchema.of(job, self._redact))
+        visibility_ms = self._app.settings.visibility_ms
+        busy = [BusyWorkerSchema.of(each, now, visibility_ms, jobs=jobs[each.id]) for each in workers]
+        return DoingSchema(workers=busy, more=len(running) > RUNNING_MAX)
 
     async def dead_groups(
         self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
-    ) -> Shape:
+    ) -> DeadGroupsSchema:
         """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}.
 
         The reason is the first line of the stored error, without secrets: jobs are filtered by it. Only the newest
@@ -56,88 +65,94 @@ class Overview(Jobs):
         others = other_sides(self._app)
         shown = [(group, self._shown_reason(group.reason)) for group in found.groups[:GROUPS_MAX]]
         groups = [
-            {
-                "type": group.type,
-                "reason": reason,
-                "count": group.count,
-                "firstAt": iso(group.first_at),
-                "lastAt": iso(group.last_at),
-                "sampleId": group.sample_id,
-                "guidance": about_group(group.type, reason, others.get(group.type)),
-            }
+            DeadGroupSchema(
+                type=group.type,
+                reason=reason,
+                count=group.count,
+                first_at=group.first_at,
+                last_at=group.last_at,
+                sample_id=group.sample_id,
+                guidance=about_group(group.type, reason, others.get(group.type)),
+            )
             for group, reason in shown
         ]
-        return {
-            "groups": groups,
-            "more": len(found.groups) > GROUPS_MAX,
-            "lookedAt": found.looked_at,
-            "complete": found.looked_at < GROUPED_MAX,
-        }
+        return DeadGroupsSchema(
+            groups=groups,
+            more=len(found.groups) > GROUPS_MAX,
+            looked_at=found.looked_at,
+            complete=found.looked_at < GROUPED_MAX,
+        )
 
-    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> Shape:
+    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> TimelineSchema:
         """The events of a job, oldest first: {jobId, events, more}; `more` is true if old attempts are left out."""
         record = await self._found(job_id)
         page = await self._app.store.failures(FailureFilter(job_id=record.id), ATTEMPTS_MAX)
-        events = [*_beginning(record), *_attempts(page.failures), *_end(record, page.failures)]
+        found = [*_beginning(record), *_attempts(page.failures), *_end(record, page.failures)]
         # A start is the end minus the duration that the worker measured, so it may be before created_at.
-        events.sort(key=lambda event: max(event["at"], record.created_at))
-        for event in events:
-            event["at"] = iso(max(event["at"], record.created_at))
-            event["reason"] = event["reason"] and self._redact.message(event["reason"])
-            trace = event["stackTrace"]
-            event["stackTrace"] = self._redact.stack(trace) if stacks and trace else None
-        return {"jobId": record.id, "events": events, "more": page.next_cursor is not None}
+        found.sort(key=lambda event: max(event.at, record.created_at))
+        events = [
+            EventSchema(
+                at=max(event.at, record.created_at),
+                kind=event.kind,
+                attempt=event.attempt,
+                seconds=event.seconds,
+                owner=event.owner,
+                reason=event.reason and self._redact.message(event.reason),
+                stack_trace=self._redact.stack(event.stack) if stacks and event.stack else None,
+            )
+            for event in found
+        ]
+        return TimelineSchema(job_id=record.id, events=events, more=page.next_cursor is not None)
 
     def _fleet(self) -> None:
         if self._company_id is not None:
             raise CompanyMismatch(f"company {self._company_id!r} asks, and this is about all of them")
 
 
-def _event(
-    at: datetime,
-    kind: str,
-    attempt: int | None = None,
-    *,
-    seconds: float | None = None,
-    owner: str | None = None,
-    reason: str | None = None,
-    stack: str | None = None,
-) -> Shape:
-    told = {"at": at, "kind": kind, "attempt": attempt, "seconds": seconds}
-    return told | {"owner": owner, "reason": reason, "stackTrace": stack}
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An event of a timeline, not redacted yet."""
+
+    at: datetime
+    kind: EventKind
+    attempt: int | None = None
+    seconds: float | None = None
+    owner: str | None = None
+    reason: str | None = None
+    stack: str | None = None
 
 
-def _beginning(job: JobRecord) -> list[Shape]:
-    return [_event(job.created_at, "enqueued")]
+def _beginning(job: JobRecord) -> list[_Event]:
+    return [_Event(job.created_at, "enqueued")]
 
 
-def _attempts(failures: list[FailureRecord]) -> list[Shape]:
+def _attempts(failures: list[FailureRecord]) -> list[_Event]:
     """Return the events of failed attempts, and of retries by operators."""
-    events = []
+    events: list[_Event] = []
     for failure in reversed(failures):
         number, began, owner = failure.attempts, failure.started_at, failure.owner
         if began is not None:
-            events.append(_event(began, "started", number, owner=owner))
+            events.append(_Event(began, "started", number, owner=owner))
         seconds = None if began is None else (failure.first_failed_at - began).total_seconds()
         why, where = failure.failed_reason, failure.stack_trace
-        failed = _event(
+        failed = _Event(
             failure.first_failed_at, "failed", number, seconds=seconds, owner=owner, reason=why, stack=where
         )
         events.append(failed)
     again = dict.fromkeys(failure.resolved_at for failure in failures if failure.resolved_at is not None)
-    return events + [_event(moment, "retried") for moment in again]
+    return events + [_Event(moment, "retried") for moment in again]
 
 
-def _end(job: JobRecord, failures: list[FailureRecord]) -> list[Shape]:
+def _end(job: JobRecord, failures: list[FailureRecord]) -> list[_Event]:
     """Return the events of the running or last attempt, and the due time of the next one."""
     number, began, ended = job.attempts, job.started_at, job.finished_at
     if job.status is Status.QUEUED:
         waits = job.attempts > 0 or job.available_at > job.created_at
-        return [_event(job.available_at, "due", number + 1)] if waits else []
-    started = [] if began is None else [_event(began, "started", number, owner=job.lock_owner)]
+        return [_Event(job.available_at, "due", number + 1)] if waits else []
+    started = [] if began is None else [_Event(began, "started", number, owner=job.lock_owner)]
     if job.status is Status.PROCESSING or ended is None:
         return started
     if job.status is Status.FAILED and failures and failures[0].is_final_attempt and failures[0].resolved_at is None:
         return []  # it is the last of the failed attempts
     seconds = None if began is None else (ended - began).total_seconds()
-    return [*started, _event(ended, job.status.value, number or None, seconds=seconds, reason=job.error)]
+    return [*started, _Event(ended, _ENDS[job.status], number or None, seconds=seconds, reason=job.error)]

@@ -2,101 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.registry import checked_name
 from rowlock.jobs.worker.maintenance import prune
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.schemas import Shape, queue_shape, worker_shape
+from rowlock.management.schemas.fleet import (
+    DlqSchema,
+    FailedSchema,
+    HealthSchema,
+    PrunedSchema,
+    QueueCountsSchema,
+    QueueHealthSchema,
+    QueueSchema,
+    QueuesSchema,
+    SchemaStatus,
+    SwitchedSchema,
+    TopFailedSchema,
+    UnservedTypeSchema,
+    WorkerSchema,
+)
 from rowlock.observe import logs
-from rowlock.observe.health import failures, queue_health
 from rowlock.observe.metrics import exposition
 from rowlock.storage import blobs
-from rowlock.storage.records import QueueRecord, WorkerRecord
+from rowlock.storage.records import QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import Total
 
 UNSERVED_NAMED_MAX = 10  # how many types the warning names
 
 
+_HOUR_SECONDS = 3_600
+_DAY_SECONDS = 24 * _HOUR_SECONDS
+_TOP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Job counts, queues, workers, and warnings about them; `ended` counts the finished jobs of each queue."""
+
+    jobs: Mapping[Status, int]
+    queues: Sequence[QueueSchema]
+    ended: Mapping[str, Mapping[Status, int]]
+    workers: Sequence[WorkerSchema]
+    unserved_types: Sequence[UnservedTypeSchema]
+    warnings: Sequence[str]
+
+
 class Fleet(CompanyScope):
     """Queries and commands about the whole fleet and all companies."""
 
-    async def queues(self) -> Shape:
+    async def queues(self) -> QueuesSchema:
         """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
-        return {"queues": [queue_shape(queue) for queue in await self._queues()]}
+        return QueuesSchema(queues=[QueueSchema.of(queue) for queue in await self._queues()])
 
-    async def switch(self, queue: str, *, paused: bool) -> Shape:
+    async def switch(self, queue: str, *, paused: bool) -> SwitchedSchema:
         """Pause or resume a queue for the whole fleet; `known` is false if it is neither declared nor in use."""
         checked_name(queue, "queue")
         known = queue in {record.name for record in await self._queues()}
         await (self._app.store.pause(queue) if paused else self._app.store.resume(queue))
-        return {"name": queue, "paused": paused, "known": known}
+        return SwitchedSchema(name=queue, paused=paused, known=known)
 
-    async def queue_health(self, queue: str | None = None) -> Shape:
-        """The health of one queue, as GET /api/admin/queue/health returns it."""
-        return await queue_health(self._app.store, self._app.settings, queue or self._app.settings.queue)
+    async def queue_health(self, queue: str | None = None) -> QueueHealthSchema:
+        """The health of one queue (default: the application's default queue), from counters that the store keeps."""
+        store, settings = self._app.store, self._app.settings
+        queue = queue or settings.queue
+        found = next((record for record in await store.queues() if record.name == queue), None)
+        own = [total for total in await store.totals() if total.queue == queue]
+        failed = await self._failures(queue)
+        oldest = None if found is None else found.oldest_ready_seconds
+        return QueueHealthSchema(
+            queue_name=queue,
+            resilient_mode=settings.resilient,
+            counts=QueueCountsSchema(
+                waiting=found.ready if found else 0,
+                active=found.processing if found else 0,
+                delayed=found.delayed if found else 0,
+                failed=sum(total.failed for total in own),
+                completed=sum(total.succeeded for total in own),
+            ),
+            oldest_waiting_age_sec=None if oldest is None else round(oldest),
+            failed_last_hour=failed.failed_last_hour,
+            top_failed_jobs=failed.top_failed_jobs,
+            dlq=DlqSchema(
+                failed_last_hour=failed.failed_last_hour,
+                failed_last24h=failed.failed_last24h,
+                retention_days=_whole(settings.keep_failure_days),
+            ),
+        )
 
-    async def health(self) -> Shape:
+    async def health(self) -> HealthSchema:
         """Health of the store and the fleet: job counts, failures, queues, workers, and warnings."""
         app = self._app
         standing = await self.standing()
         state = await app.store.schema()
-        failed = await failures(app.store)
-        warnings = standing["warnings"]
+        failed = await self._failures()
+        warnings = [*standing.warnings]
         if app.importers and (reason := blobs.unusable_reason(app.settings.import_store)) is not None:
             warnings.append(f"this process cannot store the files of imports: {reason}")
-        if failed["failedLastHour"] >= app.settings.spike_threshold:
+        if failed.failed_last_hour >= app.settings.spike_threshold:
             warnings.append(
-                f"{failed['failedLastHour']:,} attempts failed in the last hour: see `rowlock failures list`"
+                f"{failed.failed_last_hour:,} attempts failed in the last hour: see `rowlock failures list`"
             )
-        return {
-            "status": "warning" if warnings else "ok",
-            "database": app.store.url,
-            "schema": {"current": state.current, "wanted": state.wanted},
-            "jobs": standing["jobs"],
-            "failures": failed,
-            "queues": standing["queues"],
-            "workers": standing["workers"],
-            "unservedTypes": standing["unservedTypes"],
-            "warnings": warnings,
-        }
+        return HealthSchema(
+            status="warning" if warnings else "ok",
+            database=app.store.url,
+            schema_=SchemaStatus(current=state.current, wanted=state.wanted),
+            jobs=dict(standing.jobs),
+            failures=failed,
+            queues=list(standing.queues),
+            workers=list(standing.workers),
+            unserved_types=list(standing.unserved_types),
+            warnings=warnings,
+        )
 
-    async def standing(self) -> Shape:
-        """Job counts, queues, workers, and warnings about them.
-
-        {jobs, queues, ended, workers, unservedTypes, warnings}; `ended` counts the finished jobs of each queue.
-        """
+    async def standing(self) -> Standing:
+        """Job counts, queues, workers, and warnings about them."""
         app = self._app
         queues = await self._queues()
         counts = await app.store.counts()
         totals = await app.store.totals()
         now = await app.store.now()
         known = await app.store.workers()
-        workers = [worker_shape(worker, now, app.settings.visibility_ms) for worker in known]
-        alive = [worker for worker, shape in zip(known, workers, strict=True) if shape["alive"]]
-        hubs = [hub for hub in app.integrations.values() if hub.disabled is not None]
-        off = {queue: f"{hub.name} is disabled: {hub.disabled}" for hub in hubs for queue in hub.queues}
+        workers = [WorkerSchema.of(worker, now, app.settings.visibility_ms) for worker in known]
+        alive = [worker for worker, shown in zip(known, workers, strict=True) if shown.alive]
+        disabled = [each for each in app.integrations.values() if each.disabled is not None]
+        off = {queue: f"{each.name} is disabled: {each.disabled}" for each in disabled for queue in each.queues}
         unserved = unserved_types(totals, alive, app.engine)
         warnings = _warnings(queues, {queue for worker in alive for queue in worker.queues}, off)
-        return {
-            "jobs": {status.value: count for status, count in counts.items()},
-            "queues": [queue_shape(queue) for queue in queues],
-            "ended": _ended(totals),
-            "workers": workers,
-            "unservedTypes": unserved,
-            "warnings": [*warnings, unserved_warning(unserved)] if unserved else warnings,
-        }
+        return Standing(
+            jobs=counts,
+            queues=[QueueSchema.of(queue) for queue in queues],
+            ended=_ended(totals),
+            workers=workers,
+            unserved_types=unserved,
+            warnings=[*warnings, unserved_warning(unserved)] if unserved else warnings,
+        )
 
     async def metrics(self) -> bytes:
         """The metrics of the whole fleet in Prometheus's text format."""
         return await exposition(self._app.store)
 
-    async def prune(self) -> Shape:
+    async def prune(self) -> PrunedSchema:
         """Apply the retention policies now: {removed}, counts by kind."""
         removed = await prune(self._app.engine, logs.get())
         kinds = {status.value: count for status, count in removed.jobs.items()}
-        return {"removed": kinds | removed.records}
+        return PrunedSchema(removed=kinds | removed.records)
+
+    async def _failures(self, queue: str | None = None) -> FailedSchema:
+        """Failed attempts of the last hour and day, and which jobs fail most, of one queue or of all."""
+        store = self._app.store
+        hour = [each for each in await store.activity(_HOUR_SECONDS) if queue in (None, each.queue)]
+        day = [each for each in await store.activity(_DAY_SECONDS) if queue in (None, each.queue)]
+        worst: Counter[str] = Counter()
+        for each in day:
+            worst[each.type] += each.failures
+        top = [TopFailedSchema(job_name=name, count=count) for name, count in worst.most_common(_TOP) if count]
+        return FailedSchema(
+            failed_last_hour=sum(each.failures for each in hour),
+            failed_last24h=sum(each.failures for each in day),
+            top_failed_jobs=top,
+        )
 
     async def _queues(self) -> list[QueueRecord]:
         """Return the queues that the store knows, and the empty ones of the application."""
@@ -108,8 +176,8 @@ class Fleet(CompanyScope):
         return [found[name] for name in sorted(found)]
 
 
-def unserved_types(totals: Sequence[Total], alive: Sequence[WorkerRecord], engine: Engine) -> list[Shape]:
-    """Job types on a queue whose live workers have no handler for them: [{queue, type, jobs}].
+def unserved_types(totals: Sequence[Total], alive: Sequence[WorkerRecord], engine: Engine) -> list[UnservedTypeSchema]:
+    """Job types on a queue whose live workers have no handler for them.
 
     For a queue of this application that no worker serves, the application's own handlers count.
     """
@@ -120,7 +188,7 @@ def unserved_types(totals: Sequence[Total], alive: Sequence[WorkerRecord], engin
         for queue in worker.queues:
             served[queue].update(worker.types)
     return [
-        {"queue": total.queue, "type": total.type, "jobs": total.alive}
+        UnservedTypeSchema(queue=total.queue, type=total.type, jobs=total.alive)
         for total in totals
         if total.alive > 0 and total.queue in served and total.type not in served[total.queue]
     ]
@@ -131,20 +199,24 @@ def _declared(engine: Engine) -> tuple[str, ...]:
     return engine.queues() if engine.types or engine.profiles else ()
 
 
-def unserved_warning(unserved: Sequence[Shape]) -> str:
-    types = list(dict.fromkeys(each["type"] for each in unserved))
+def unserved_warning(unserved: Sequence[UnservedTypeSchema]) -> str:
+    types = list(dict.fromkeys(each.type for each in unserved))
     more = f" and {len(types) - UNSERVED_NAMED_MAX:,} more" if len(types) > UNSERVED_NAMED_MAX else ""
-    jobs = sum(each["jobs"] for each in unserved)
+    jobs = sum(each.jobs for each in unserved)
     return f"{jobs:,} jobs wait for types that no worker serves: {', '.join(types[:UNSERVED_NAMED_MAX])}{more}"
 
 
-def _ended(totals: Sequence[Total]) -> dict[str, Shape]:
-    queues: dict[str, Shape] = {}
+def _ended(totals: Sequence[Total]) -> dict[str, Counter[Status]]:
+    queues: defaultdict[str, Counter[Status]] = defaultdict(Counter)
     for total in totals:
-        told = queues.setdefault(total.queue, {"succeeded": 0, "failed": 0, "cancelled": 0})
-        for status in told:
-            told[status] += getattr(total, status)
+        queues[total.queue] += Counter(
+            {Status.SUCCEEDED: total.succeeded, Status.FAILED: total.failed, Status.CANCELLED: total.cancelled}
+        )
     return queues
+
+
+def _whole(number: float) -> float:
+    return int(number) if number == int(number) else number
 
 
 def _warnings(queues: list[QueueRecord], served: set[str], off: dict[str, str]) -> list[str]:

@@ -9,7 +9,15 @@ from rowlock.control import schedules as control
 from rowlock.errors import ScheduleNotFound, StoreUnavailable
 from rowlock.jobs.schedule import Schedule
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.schemas import Shape, iso, run_shape
+from rowlock.management.schemas.schedules import (
+    RunSchema,
+    RunsSchema,
+    SchedulePausedSchema,
+    ScheduleResumedSchema,
+    ScheduleRunSchema,
+    ScheduleSchema,
+    SchedulesSchema,
+)
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.reliability import Tick
 
@@ -19,42 +27,40 @@ _TRIES = 5
 class Schedules(CompanyScope):
     """Queries and commands about schedules."""
 
-    async def schedules(self) -> Shape:
+    async def schedules(self) -> SchedulesSchema:
         """Every schedule with its next tick and last run: {schedules}."""
-        app, shapes = self._app, []
+        app, found = self._app, []
         now = await app.store.now()
         stored = {record.name: record for record in await control.listed(app.store)}
         for name in sorted(stored.keys() | app.schedules.keys()):
             record, declared = stored.get(name), app.schedules.get(name)
             last = await control.list_runs(app.store, name, 1)
-            next_at = record.next_at if record else declared.first_after(now) if declared else None
-            shapes.append(
-                {
-                    "name": name,
-                    "jobType": declared and declared.type,
-                    "spec": declared.spec if declared else record and record.spec,
-                    "missed": declared and declared.missed.value,
-                    "paused": record is not None and record.paused_at is not None,
-                    "nextAt": iso(next_at),
-                    "lastRun": run_shape(last[0], app.redact) if last else None,
-                }
+            found.append(
+                ScheduleSchema(
+                    name=name,
+                    job_type=declared and declared.type,
+                    spec=declared.spec if declared else record and record.spec,
+                    missed=declared and declared.missed.value,
+                    paused=record is not None and record.paused_at is not None,
+                    next_at=record.next_at if record else declared.first_after(now) if declared else None,
+                    last_run=RunSchema.of(last[0], app.redact) if last else None,
+                )
             )
-        return {"schedules": shapes}
+        return SchedulesSchema(schedules=found)
 
-    async def runs(self, name: str | None = None, *, limit: int = 50) -> Shape:
+    async def runs(self, name: str | None = None, *, limit: int = 50) -> RunsSchema:
         """Runs of schedules, the latest first: {runs}."""
-        return {
-            "runs": [run_shape(run, self._app.redact) for run in await control.list_runs(self._app.store, name, limit)]
-        }
+        found = await control.list_runs(self._app.store, name, limit)
+        return RunsSchema(runs=[RunSchema.of(run, self._app.redact) for run in found])
 
-    async def pause_schedule(self, name: str) -> Shape:
+    async def pause_schedule(self, name: str) -> SchedulePausedSchema:
         """Pause a schedule: no tick of it fires, on any machine."""
         await self._declare_schedules()
         if not await control.pause(self._app.store, name):
             raise self._no_schedule(name)
-        return {"name": name, "paused": True}
+        return SchedulePausedSchema(name=name, paused=True)
 
-    async def resume_schedule(self, name: str) -> Shape:
+    async def resume_schedule(self, name: str) -> ScheduleResumedSchema:
         """Resume a paused schedule with its next tick; ticks that were due meanwhile are skipped."""
         schedule = self._schedule(name)
         await self._declare_schedules()
@@ -62,22 +68,22 @@ class Schedules(CompanyScope):
         tick = next((record.next_at for record in await control.listed(self._app.store) if record.name == name), None)
         next_at = schedule.next_after(now, tick)
         await control.resume(self._app.store, name, next_at)
-        return {"name": name, "paused": False, "nextAt": iso(next_at)}
+        return ScheduleResumedSchema(name=name, paused=False, next_at=next_at)
 
-    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> Shape:
+    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> ScheduleRunSchema:
         """Enqueue the job of a schedule now, outside its timetable."""
         schedule = self._schedule(name)
         job = self._app.engine.builder.new(schedule.type, schedule.payload, schedule.options)
         if reserved is not None:
             job = job._replace(id=reserved.job_id)
             if reserved.state is RequestState.BROKEN_OFF and await self._reader.get(job.id) is not None:
-                return {"name": name, "jobId": job.id}
+                return ScheduleRunSchema(name=name, job_id=job.id)
         for _ in range(_TRIES):
             # A tick fires once, so random microseconds keep two calls at the same moment apart.
             now = await self._app.store.now() + timedelta(microseconds=secrets.randbelow(1_000_000))
             receipt = await control.fire(self._app.store, Tick(name, now, None, now, job))
             if receipt is not None:
-                return {"name": name, "jobId": receipt.job_id}
+                return ScheduleRunSchema(name=name, job_id=receipt.job_id)
         raise StoreUnavailable(f"schedule {name!r} was run at the same moment again and again; try later")
 
     async def _declare_schedules(self) -> None:

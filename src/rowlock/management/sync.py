@@ -6,25 +6,28 @@ from typing import Any
 
 from rowlock.jobs.new_jobs import Options
 from rowlock.management.jobs import Jobs
-from rowlock.management.schemas import Shape, integration_shape, monitor_shape
+from rowlock.management.schemas.jobs import EnqueuedSchema
+from rowlock.management.schemas.sync import IntegrationSchema, IntegrationsSchema, SyncMonitorSchema, SyncStatsSchema
 from rowlock.storage.access import RequestAnswer
 
 
 class Sync(Jobs):
     """Queries and commands about integrations; with a company, about that company's jobs."""
 
-    async def integrations(self) -> Shape:
+    async def integrations(self) -> IntegrationsSchema:
         """Every integration with its operations: {integrations}."""
-        return {"integrations": [integration_shape(each) for _, each in sorted(self._app.integrations.items())]}
+        found = sorted(self._app.integrations.items())
+        return IntegrationsSchema(integrations=[IntegrationSchema.of(each) for _, each in found])
 
-    async def sync_stats(self, integration: str) -> Shape:
+    async def sync_stats(self, integration: str) -> SyncStatsSchema:
         """Job counts of an integration: {pending, processing, failed (to retry), dead, completed24h}."""
-        return await self._app.integrations.named(integration).stats(self._company_id)
+        found = await self._app.integrations.named(integration).stats(self._company_id)
+        return SyncStatsSchema.model_validate(found)
 
-    async def sync_monitor(self, integration: str) -> Shape:
+    async def sync_monitor(self, integration: str) -> SyncMonitorSchema:
         """The state of an integration: job counts, recent failures, mean time, lag, and use of its rate limits."""
         found = await self._app.integrations.named(integration).monitor(self._company_id)
-        return monitor_shape(found, self._redact)
+        return SyncMonitorSchema.of(found, self._redact)
 
     async def sync_send(
         self,
@@ -36,7 +39,7 @@ class Sync(Jobs):
         delay_seconds: float = 0.0,
         company_id: str | None = None,
         reserved: RequestAnswer | None = None,
-    ) -> Shape:
+    ) -> EnqueuedSchema:
         """Send an operation; return its job, and whether this call `created` it.
 
         With a `reserved` id (see `control.requests`), a second try returns the job of the first.

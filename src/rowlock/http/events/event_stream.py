@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
-
 from rowlock.app import Rowlock
 from rowlock.control import tokens
 from rowlock.errors import StoreError
 from rowlock.http.events.subscriber import Listeners, Subscriber, Wants, batches
 from rowlock.http.problem import Problem
-from rowlock.management.schemas import Shape, change_shape, import_change_shape, queue_shape
+from rowlock.management.schemas.base import Schema
+from rowlock.management.schemas.fleet import QueueSchema
+from rowlock.management.schemas.imports import ImportChangeSchema
+from rowlock.management.schemas.jobs import JobChangeSchema
 from rowlock.observe import logs
 from rowlock.observe.redaction import Redactor
 from rowlock.storage.access import Changes, JobChange, TokenId
@@ -61,7 +62,7 @@ class EventStream:
         self._told_until: datetime | None = None
         self._starting = asyncio.Lock()
         self._gap_owed, self._gap_at = False, -_GAP_SECONDS
-        self._queues: dict[str, Shape] = {}
+        self._queues: dict[str, QueueSchema] = {}
         self._imports: dict[ImportId, bytes] = {}
         self._queues_at = self._tokens_at = 0.0
         self._past: dict[datetime, tuple[float, Changes]] = {}
@@ -82,7 +83,7 @@ class EventStream:
         try:
             now = await self._started()
             if last_event_id is None:
-                _give(listener, [_event("ready", {}), _mark(now)], now)
+                _give(listener, [_event("ready"), _mark(now)], now)
             else:
                 await self._catch_up(listener, last_event_id, now)
         except BaseException:
@@ -110,7 +111,7 @@ class EventStream:
 
     async def _catch_up(self, listener: Subscriber, last_event_id: str, now: datetime) -> None:
         since = _moment(last_event_id)
-        ready = _event("ready", {})
+        ready = _event("ready")
         if since is None or not timedelta() <= now - since + _LOOK_BACK <= _PAST_MAX:
             _give(listener, [ready, _gap(), _mark(now)], now)
             return
@@ -215,7 +216,7 @@ class EventStream:
         return True
 
     def _job_event(self, change: JobChange, wants: Wants) -> bytes:
-        return _event("job", change_shape(change, self._redactor(wants)))
+        return _event("job", JobChangeSchema.of(change, self._redactor(wants)))
 
     def _redactor(self, wants: Wants) -> Redactor:
         return self._app.redact if wants.company_id is None else self._for_company
@@ -243,14 +244,14 @@ class EventStream:
                 await self._listeners.give(wants, [*events, mark], _gap() + mark)
 
     def _import_event(self, record: ImportRecord, wants: Wants) -> bytes:
-        return _event("import", import_change_shape(record, self._redactor(wants)))
+        return _event("import", ImportChangeSchema.of(record, self._redactor(wants)))
 
     async def _look_at_queues(self, at: datetime) -> None:
-        queues = {queue.name: queue_shape(queue) for queue in await self._app.store.queues()}
+        queues = {queue.name: QueueSchema.of(queue) for queue in await self._app.store.queues()}
         changed = [queues.get(name) or _empty(name) for name in sorted(queues.keys() | self._queues.keys())]
-        changed = [shape for shape in changed if not _same(shape, self._queues.get(shape["name"]))]
+        changed = [queue for queue in changed if not _same(queue, self._queues.get(queue.name))]
         self._queues = queues
-        made = {shape["name"]: _event("queue", shape) for shape in changed}
+        made = {queue.name: _event("queue", queue) for queue in changed}
         for wants in self._listeners.wants if made else ():
             events = [event for name, event in made.items() if wants.queues and wants.queue in (None, name)]
             if events:
@@ -275,22 +276,22 @@ def _signatures(found: Changes) -> dict[JobId, tuple[Any, ...]]:
     return {c.id: (c.status, c.lease, c.attempts, c.progress, c.message, c.changed_at) for c in found.jobs}
 
 
-def _same(shape: Shape, before: Shape | None) -> bool:
+def _same(queue: QueueSchema, before: QueueSchema | None) -> bool:
     """Return whether the counts are equal; ignores the age of the oldest job, which grows by itself."""
-    return before is not None and {**shape, "oldestReadySeconds": 0} == {**before, "oldestReadySeconds": 0}
+    return before is not None and queue == before.with_(oldest_ready_seconds=queue.oldest_ready_seconds)
 
 
-def _empty(name: str) -> Shape:
-    return {"name": name, "paused": False, "ready": 0, "delayed": 0, "processing": 0, "oldestReadySeconds": None}
+def _empty(name: str) -> QueueSchema:
+    return QueueSchema(name=name, paused=False, ready=0, delayed=0, processing=0, oldest_ready_seconds=None)
 
 
-def _event(kind: str, data: Shape) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(data))
+def _event(kind: str, data: Schema | None = None) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), b"{}" if data is None else data.json_bytes())
 
 
 def _gap() -> bytes:
     """Return the event for more changes than fit: clients should reload what they show."""
-    return _event("gap", {})
+    return _event("gap")
 
 
 def _mark(at: datetime) -> bytes:

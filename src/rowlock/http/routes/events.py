@@ -19,6 +19,7 @@ _ALIVE_SECONDS = 15.0
 _STUCK_SECONDS = 30.0
 _AGAIN_MS = 2_000
 
+
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
 

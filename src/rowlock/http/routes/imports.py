@@ -18,16 +18,22 @@ from rowlock.http.openapi import NOT_MODIFIED, fails
 from rowlock.http.post_routes import Posted
 from rowlock.http.problem import Problem, problem_of
 from rowlock.http.routes.jobs import CursorQuery, LimitQuery
-from rowlock.http.schemas import imports as replies
-from rowlock.http.schemas import requests as models
 from rowlock.imports.intake.intake import About
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.base import EXAMPLE_ID, ImportStatusField, Limit, Name
+from rowlock.management.schemas.imports import (
+    ImportErrorsSchema,
+    ImportSchema,
+    ImportsSchema,
+    ImportTypesSchema,
+    ImportWholeSchema,
+)
+from rowlock.management.schemas.requests import ImportNamedRequest, ImportOptions
 
 router = APIRouter(prefix="/api/v1", tags=["imports"])
 posted = APIRouter(prefix="/api/v1", tags=["imports"], route_class=Posted)
 
-ImportId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
-TypeName = Annotated[models.Name, Path(examples=["customers"])]
+ImportId = Annotated[str, Path(min_length=1, max_length=64, examples=[EXAMPLE_ID])]
+TypeName = Annotated[Name, Path(examples=["customers"])]
 
 _CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}}
 _ROW_MAX = 2**31 - 1
@@ -36,11 +42,11 @@ _ROW_MAX = 2**31 - 1
 @posted.post(
     "/imports/xlsx",
     status_code=202,
-    response_model=replies.ImportSchema,
+    response_model=ImportSchema,
     responses=fails(404, 409, 413, 415),
     summary="Import a file of the import folder",
 )
-async def import_named(request: Request, caller: Operator, given: models.ImportNamedGiven) -> Response:
+async def import_named(request: Request, caller: Operator, given: ImportNamedRequest) -> Response:
     """A workbook or a CSV file, by its name; the file stays there. The response is that of the uploads."""
     try:
         added = await caller.management.arrivals.named(given.filename, about(caller, given), reserved(request))
@@ -49,7 +55,7 @@ async def import_named(request: Request, caller: Operator, given: models.ImportN
     return accepted(request, added)
 
 
-def about(caller: Caller, given: models.ImportOptions) -> About:
+def about(caller: Caller, given: ImportOptions) -> About:
     """Return the options of an import, with the caller's token as its creator."""
     return About(
         given.type,
@@ -62,32 +68,28 @@ def about(caller: Caller, given: models.ImportOptions) -> About:
     )
 
 
-def accepted(request: Request, added: Shape) -> Response:
+def accepted(request: Request, added: ImportSchema) -> Response:
     """Return 202 with the import, and its address in Location."""
-    told = answer(added, 202)
-    told.headers["location"] = f"{request.scope.get('root_path', '')}/api/v1/import-jobs/{added['id']}"
-    return told
+    response = answer(added, 202)
+    response.headers["location"] = f"{request.scope.get('root_path', '')}/api/v1/import-jobs/{added.id}"
+    return response
 
 
 async def duplicate(caller: Caller, error: DuplicateImport) -> Problem:
     """Return the problem (409), with the earlier import if it still exists."""
-    told = problem_of(error)
+    problem = problem_of(error)
     with suppress(ImportNotFound):
-        told.more["existing"] = await caller.management.import_job(error.existing_import_id)
-    return told
+        problem.more["existing"] = (await caller.management.import_job(error.existing_import_id)).json_object()
+    return problem
 
 
-@router.get(
-    "/import-jobs", response_model=replies.ImportsSchema, responses=NOT_MODIFIED, summary="List imports, newest first"
-)
+@router.get("/import-jobs", response_model=ImportsSchema, responses=NOT_MODIFIED, summary="List imports, newest first")
 async def import_jobs(
     request: Request,
     caller: Viewer,
-    type: Annotated[models.Name | None, Query(description="Only imports of this type.")] = None,
-    status: Annotated[models.ImportWord | None, Query(description="Only imports with this status.")] = None,
-    company_id: Annotated[
-        models.Name | None, Query(alias="companyId", description="Only imports of this company.")
-    ] = None,
+    type: Annotated[Name | None, Query(description="Only imports of this type.")] = None,
+    status: Annotated[ImportStatusField | None, Query(description="Only imports with this status.")] = None,
+    company_id: Annotated[Name | None, Query(alias="companyId", description="Only imports of this company.")] = None,
     limit: LimitQuery = 50,
     cursor: CursorQuery = None,
 ) -> Response:
@@ -99,7 +101,7 @@ async def import_jobs(
 
 @router.get(
     "/import-jobs/{import_id}",
-    response_model=replies.ImportWholeSchema,
+    response_model=ImportWholeSchema,
     responses=fails(404) | NOT_MODIFIED,
     summary="Get an import",
 )
@@ -110,7 +112,7 @@ async def import_job(request: Request, caller: Viewer, import_id: ImportId) -> R
 
 @router.get(
     "/import-jobs/{import_id}/errors",
-    response_model=replies.ImportErrorsSchema,
+    response_model=ImportErrorsSchema,
     responses=fails(404) | NOT_MODIFIED,
     summary="List the errors of an import",
 )
@@ -118,7 +120,7 @@ async def import_errors(
     request: Request,
     caller: Viewer,
     import_id: ImportId,
-    limit: Annotated[models.Limit, Query(description="Maximum number of rows.")] = 100,
+    limit: Annotated[Limit, Query(description="Maximum number of rows.")] = 100,
     after_row: Annotated[
         int, Query(alias="afterRow", ge=0, le=_ROW_MAX, description="The nextRow of an earlier page.")
     ] = 0,
@@ -149,7 +151,7 @@ async def import_errors_csv(caller: Viewer, import_id: ImportId) -> Response:
 
 @router.post(
     "/import-jobs/{import_id}/resume",
-    response_model=replies.ImportWholeSchema,
+    response_model=ImportWholeSchema,
     responses=fails(404, 409),
     summary="Resume an import",
 )
@@ -160,7 +162,7 @@ async def resume_import(caller: Operator, import_id: ImportId) -> Response:
 
 @router.post(
     "/import-jobs/{import_id}/cancel",
-    response_model=replies.ImportWholeSchema,
+    response_model=ImportWholeSchema,
     responses=fails(404, 409),
     summary="Cancel an import",
 )
@@ -169,9 +171,7 @@ async def cancel_import(caller: Operator, import_id: ImportId) -> Response:
     return answer(await caller.management.cancel_import(import_id))
 
 
-@router.get(
-    "/import-types", response_model=replies.ImportTypesSchema, responses=NOT_MODIFIED, summary="List import types"
-)
+@router.get("/import-types", response_model=ImportTypesSchema, responses=NOT_MODIFIED, summary="List import types")
 async def import_types(request: Request, caller: Viewer) -> Response:
     """With the accepted names and formats of their columns."""
     return polled(request, await caller.management.import_types())

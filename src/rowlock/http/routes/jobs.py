@@ -16,54 +16,52 @@ from rowlock.http.middleware.idempotency_key import reserved
 from rowlock.http.openapi import NOT_MODIFIED, fails
 from rowlock.http.post_routes import Posted
 from rowlock.http.problem import Problem, problem_of
-from rowlock.http.schemas import overview as overview_replies
-from rowlock.http.schemas import requests as models
-from rowlock.http.schemas import responses as replies
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.base import EXAMPLE_ID, Cursor, Limit, Moment, Name, Reason, StatusField
+from rowlock.management.schemas.dead_letters import DeadGroupsSchema, DiscardedSchema, RetriedSchema
+from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema, PageSchema, StatsSchema, TimelineSchema
+from rowlock.management.schemas.requests import DeadLettersRequest, EnqueueRequest
 from rowlock.storage.access import Role
 
 router = APIRouter(prefix="/api/v1/queue", tags=["jobs"])
 posted = APIRouter(prefix="/api/v1/queue", tags=["jobs"], route_class=Posted)
 
-JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[models.EXAMPLE_ID])]
-StatusFilter = Annotated[models.StatusWord | None, Query(description="Only jobs with this status.")]
-TypeFilter = Annotated[
-    models.Name | None, Query(description="Only jobs of this type; `name.*`: all types with this prefix.")
-]
-QueueFilter = Annotated[models.Name | None, Query(description="Only jobs of this queue.")]
-CompanyFilter = Annotated[models.Name | None, Query(alias="companyId", description="Only jobs of this company.")]
-LimitQuery = Annotated[models.Limit, Query(description="Maximum number of jobs.")]
+JobId = Annotated[str, Path(min_length=1, max_length=64, examples=[EXAMPLE_ID])]
+StatusFilter = Annotated[StatusField | None, Query(description="Only jobs with this status.")]
+TypeFilter = Annotated[Name | None, Query(description="Only jobs of this type; `name.*`: all types with this prefix.")]
+QueueFilter = Annotated[Name | None, Query(description="Only jobs of this queue.")]
+CompanyFilter = Annotated[Name | None, Query(alias="companyId", description="Only jobs of this company.")]
+LimitQuery = Annotated[Limit, Query(description="Maximum number of jobs.")]
 ReasonFilter = Annotated[
-    models.Reason | None, Query(description="Only jobs that failed for this reason, as given by `dead-letter/groups`.")
+    Reason | None, Query(description="Only jobs that failed for this reason, as given by `dead-letter/groups`.")
 ]
-SinceFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued at or after this time.")]
-UntilFilter = Annotated[models.Moment | None, Query(description="Only jobs enqueued before this time.")]
-CursorQuery = Annotated[models.Cursor | None, Query(description="The nextCursor of an earlier page.")]
+SinceFilter = Annotated[Moment | None, Query(description="Only jobs enqueued at or after this time.")]
+UntilFilter = Annotated[Moment | None, Query(description="Only jobs enqueued before this time.")]
+CursorQuery = Annotated[Cursor | None, Query(description="The nextCursor of an earlier page.")]
 
-_EXISTING = {"model": replies.EnqueuedSchema, "description": "With `return_existing`: the existing job."}
+_EXISTING = {"model": EnqueuedSchema, "description": "With `return_existing`: the existing job."}
 
 
 @posted.post(
     "/enqueue",
     status_code=201,
-    response_model=replies.EnqueuedSchema,
+    response_model=EnqueuedSchema,
     responses=fails(409, 413) | {200: _EXISTING},
     summary="Enqueue a job",
 )
-async def enqueue(request: Request, caller: Operator, given: models.EnqueueGiven) -> Response:
+async def enqueue(request: Request, caller: Operator, given: EnqueueRequest) -> Response:
     """The job is durable when this returns. 409 has the id of the job with its unique key; with `return_existing` that
     job is returned with status 200."""
     try:
         job = await _enqueued(request, caller, given)
     except DuplicateJob as error:
-        told = problem_of(error)
+        problem = problem_of(error)
         with suppress(JobNotFound):
-            told.more["existing"] = await caller.management.job(error.existing_job_id)
-        raise told from None
-    return answer(job, 201 if job["created"] else 200)
+            problem.more["existing"] = (await caller.management.job(error.existing_job_id)).json_object()
+        raise problem from None
+    return answer(job, 201 if job.created else 200)
 
 
-async def _enqueued(request: Request, caller: Caller, given: models.EnqueueGiven) -> Shape:
+async def _enqueued(request: Request, caller: Caller, given: EnqueueRequest) -> EnqueuedSchema:
     return await caller.management.enqueue(
         given.type,
         given.payload,
@@ -79,7 +77,7 @@ async def _enqueued(request: Request, caller: Caller, given: models.EnqueueGiven
     )
 
 
-@router.get("", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List jobs, newest first")
+@router.get("", response_model=PageSchema, responses=NOT_MODIFIED, summary="List jobs, newest first")
 async def list_jobs(
     request: Request,
     caller: Viewer,
@@ -97,12 +95,12 @@ async def list_jobs(
     return polled(request, await caller.management.jobs(**chosen, since=since, until=until, limit=limit, cursor=cursor))
 
 
-@router.get("/stats", response_model=replies.StatsSchema, responses=NOT_MODIFIED, summary="Count jobs")
+@router.get("/stats", response_model=StatsSchema, responses=NOT_MODIFIED, summary="Count jobs")
 async def stats(request: Request, caller: Viewer) -> Response:
     return polled(request, await caller.management.stats())
 
 
-@router.get("/dead-letter", response_model=replies.PageSchema, responses=NOT_MODIFIED, summary="List dead letters")
+@router.get("/dead-letter", response_model=PageSchema, responses=NOT_MODIFIED, summary="List dead letters")
 async def dead_letter(
     request: Request,
     caller: Viewer,
@@ -121,7 +119,7 @@ async def dead_letter(
 
 @router.get(
     "/dead-letter/groups",
-    response_model=overview_replies.DeadGroupsSchema,
+    response_model=DeadGroupsSchema,
     responses=NOT_MODIFIED,
     summary="Group dead letters by type and reason",
 )
@@ -136,23 +134,23 @@ async def dead_groups(
     return polled(request, await caller.management.dead_groups(type=type, queue=queue, company_id=company_id))
 
 
-@posted.post("/dead-letter/retry", response_model=replies.RetriedSchema, summary="Retry dead letters")
-async def retry_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
+@posted.post("/dead-letter/retry", response_model=RetriedSchema, summary="Retry dead letters")
+async def retry_dead(request: Request, caller: Operator, given: DeadLettersRequest) -> Response:
     """With fresh attempts. `dryRun` only counts the matching jobs; repeat with `nextCursor` while there are more."""
     return answer(await caller.management.retry_dead(**_chosen(given)))
 
 
-@posted.post("/dead-letter/discard", response_model=replies.DiscardedSchema, summary="Discard dead letters")
-async def discard_dead(request: Request, caller: Operator, given: models.DeadGiven) -> Response:
+@posted.post("/dead-letter/discard", response_model=DiscardedSchema, summary="Discard dead letters")
+async def discard_dead(request: Request, caller: Operator, given: DeadLettersRequest) -> Response:
     """Deletes them and releases their unique keys."""
     return answer(await caller.management.discard_dead(**_chosen(given)))
 
 
-def _chosen(given: models.DeadGiven) -> dict[str, Any]:
+def _chosen(given: DeadLettersRequest) -> dict[str, Any]:
     return given.model_dump(exclude={"all"})
 
 
-@router.get("/{job_id}", response_model=replies.JobSchema, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
+@router.get("/{job_id}", response_model=JobSchema, responses=fails(404) | NOT_MODIFIED, summary="Get a job")
 async def get_job(
     request: Request,
     caller: Viewer,
@@ -166,7 +164,7 @@ async def get_job(
 
 @router.get(
     "/{job_id}/timeline",
-    response_model=overview_replies.TimelineSchema,
+    response_model=TimelineSchema,
     responses=fails(404) | NOT_MODIFIED,
     summary="Get the timeline of a job",
 )
@@ -182,19 +180,19 @@ async def timeline(
     return polled(request, await caller.management.timeline(job_id, stacks=shown))
 
 
-@router.post("/{job_id}/run-now", response_model=replies.JobSchema, responses=fails(404, 409), summary="Run a job now")
+@router.post("/{job_id}/run-now", response_model=JobSchema, responses=fails(404, 409), summary="Run a job now")
 async def run_now(caller: Operator, job_id: JobId) -> Response:
     """Makes a delayed job, or one that waits for its next attempt, available now, in its place in the queue."""
     return answer(await caller.management.run_now(job_id))
 
 
-@router.post("/{job_id}/retry", response_model=replies.JobSchema, responses=fails(404, 409), summary="Retry a job")
+@router.post("/{job_id}/retry", response_model=JobSchema, responses=fails(404, 409), summary="Retry a job")
 async def retry(caller: Operator, job_id: JobId) -> Response:
     """Retries a failed or cancelled job, with fresh attempts."""
     return answer(await caller.management.retry(job_id))
 
 
-@router.post("/{job_id}/cancel", response_model=replies.JobSchema, responses=fails(404, 409), summary="Cancel a job")
+@router.post("/{job_id}/cancel", response_model=JobSchema, responses=fails(404, 409), summary="Cancel a job")
 async def cancel(caller: Operator, job_id: JobId) -> Response:
     """A waiting job will not run; a running one is asked to stop (`cancelRequested`)."""
     return answer(await caller.management.cancel(job_id))

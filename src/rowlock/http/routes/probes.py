@@ -16,21 +16,22 @@ from rowlock.http.json_response import answer
 from rowlock.http.middleware.auth import FleetViewer
 from rowlock.http.openapi import fails
 from rowlock.http.problem import Problem
-from rowlock.http.schemas import responses as replies
+from rowlock.management.schemas.fleet import StateSchema
 from rowlock.observe import logs
 
 _READY_SECONDS = 3.0
 _TRUSTED_SECONDS = 1.0
 
+
 router = APIRouter(tags=["probes"])
 
 
-@router.get("/healthz", response_model=replies.StateSchema, summary="Liveness")
+@router.get("/healthz", response_model=StateSchema, summary="Liveness")
 async def healthz() -> Response:
-    return answer({"status": "ok"})
+    return answer(StateSchema(status="ok"))
 
 
-@router.get("/readyz", response_model=replies.StateSchema, responses=fails(503), summary="Readiness")
+@router.get("/readyz", response_model=StateSchema, responses=fails(503), summary="Readiness")
 async def readyz(request: Request) -> Response:
     """503 while the database is unavailable or not migrated; the server's log has the reason."""
     state = request.app.state
@@ -40,7 +41,7 @@ async def readyz(request: Request) -> Response:
         state.ready = time.monotonic() + _TRUSTED_SECONDS, task  # needs no token: at most one check per second
     if not await asyncio.shield(task):
         raise Problem("not_ready", "the database is not available or not migrated")
-    return answer({"status": "ready"})
+    return answer(StateSchema(status="ready"))
 
 
 async def _ready(app: Rowlock) -> bool:

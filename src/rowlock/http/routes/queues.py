@@ -13,21 +13,27 @@ from rowlock.http.middleware.auth import FleetOperator, FleetViewer
 from rowlock.http.middleware.idempotency_key import reserved
 from rowlock.http.openapi import NOT_MODIFIED, fails
 from rowlock.http.routes.jobs import LimitQuery
-from rowlock.http.schemas import overview as overview_replies
-from rowlock.http.schemas import requests as models
-from rowlock.http.schemas import responses as replies
+from rowlock.management.schemas.base import Name
+from rowlock.management.schemas.fleet import DoingSchema, HealthSchema, HistorySchema, QueuesSchema, SwitchedSchema
+from rowlock.management.schemas.schedules import (
+    RunsSchema,
+    SchedulePausedSchema,
+    ScheduleResumedSchema,
+    ScheduleRunSchema,
+    SchedulesSchema,
+)
 from rowlock.storage.overview import HISTORY_MINUTES_MAX
 
 router = APIRouter(prefix="/api/v1")
 
-QueueName = Annotated[models.Name, Path(examples=["default"])]
-ScheduleName = Annotated[models.Name, Path(examples=["nightly"])]
+QueueName = Annotated[Name, Path(examples=["default"])]
+ScheduleName = Annotated[Name, Path(examples=["nightly"])]
 
 
 @router.get(
     "/health",
     tags=["fleet"],
-    response_model=replies.HealthSchema,
+    response_model=HealthSchema,
     responses=NOT_MODIFIED,
     summary="Health of the database, queues and workers",
 )
@@ -36,9 +42,7 @@ async def health(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.management.health())
 
 
-@router.get(
-    "/queues", tags=["fleet"], response_model=replies.QueuesSchema, responses=NOT_MODIFIED, summary="List queues"
-)
+@router.get("/queues", tags=["fleet"], response_model=QueuesSchema, responses=NOT_MODIFIED, summary="List queues")
 async def queues(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.management.queues())
 
@@ -46,7 +50,7 @@ async def queues(request: Request, caller: FleetViewer) -> Response:
 @router.get(
     "/queues/history",
     tags=["fleet"],
-    response_model=overview_replies.HistorySchema,
+    response_model=HistorySchema,
     responses=NOT_MODIFIED,
     summary="Get the last minutes of every queue",
 )
@@ -62,7 +66,7 @@ async def history(
 @router.get(
     "/workers",
     tags=["fleet"],
-    response_model=overview_replies.DoingSchema,
+    response_model=DoingSchema,
     responses=NOT_MODIFIED,
     summary="List workers with their running jobs",
 )
@@ -70,17 +74,13 @@ async def doing(request: Request, caller: FleetViewer) -> Response:
     return polled(request, await caller.management.doing())
 
 
-@router.post(
-    "/queues/{name:path}/pause", tags=["fleet"], response_model=replies.SwitchedSchema, summary="Pause a queue"
-)
+@router.post("/queues/{name:path}/pause", tags=["fleet"], response_model=SwitchedSchema, summary="Pause a queue")
 async def pause_queue(caller: FleetOperator, name: QueueName) -> Response:
     """None of its jobs starts, on any machine, until it is resumed. Running jobs continue."""
     return answer(await caller.management.switch(name, paused=True))
 
 
-@router.post(
-    "/queues/{name:path}/resume", tags=["fleet"], response_model=replies.SwitchedSchema, summary="Resume a queue"
-)
+@router.post("/queues/{name:path}/resume", tags=["fleet"], response_model=SwitchedSchema, summary="Resume a queue")
 async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
     return answer(await caller.management.switch(name, paused=False))
 
@@ -88,7 +88,7 @@ async def resume_queue(caller: FleetOperator, name: QueueName) -> Response:
 @router.get(
     "/schedules",
     tags=["schedules"],
-    response_model=replies.SchedulesSchema,
+    response_model=SchedulesSchema,
     responses=NOT_MODIFIED,
     summary="List schedules with their next time and last run",
 )
@@ -99,14 +99,14 @@ async def schedules(request: Request, caller: FleetViewer) -> Response:
 @router.get(
     "/schedules/runs",
     tags=["schedules"],
-    response_model=replies.RunsSchema,
+    response_model=RunsSchema,
     responses=NOT_MODIFIED,
     summary="List runs, newest first",
 )
 async def runs(
     request: Request,
     caller: FleetViewer,
-    name: Annotated[models.Name | None, Query(description="Only runs of this schedule.")] = None,
+    name: Annotated[Name | None, Query(description="Only runs of this schedule.")] = None,
     limit: LimitQuery = 50,
 ) -> Response:
     return polled(request, await caller.management.runs(name, limit=limit))
@@ -115,7 +115,7 @@ async def runs(
 @router.post(
     "/schedules/{name:path}/pause",
     tags=["schedules"],
-    response_model=replies.SchedulePausedSchema,
+    response_model=SchedulePausedSchema,
     responses=fails(404),
     summary="Pause a schedule",
 )
@@ -126,7 +126,7 @@ async def pause_schedule(caller: FleetOperator, name: ScheduleName) -> Response:
 @router.post(
     "/schedules/{name:path}/resume",
     tags=["schedules"],
-    response_model=replies.ScheduleResumedSchema,
+    response_model=ScheduleResumedSchema,
     responses=fails(404),
     summary="Resume a schedule",
 )
@@ -138,7 +138,7 @@ async def resume_schedule(caller: FleetOperator, name: ScheduleName) -> Response
 @router.post(
     "/schedules/{name:path}/run",
     tags=["schedules"],
-    response_model=replies.ScheduleRunSchema,
+    response_model=ScheduleRunSchema,
     responses=fails(404),
     summary="Run the job of a schedule now",
 )

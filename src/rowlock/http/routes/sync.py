@@ -13,20 +13,21 @@ from rowlock.http.middleware.auth import Operator, Viewer
 from rowlock.http.middleware.idempotency_key import reserved
 from rowlock.http.openapi import NOT_MODIFIED, fails
 from rowlock.http.post_routes import Posted
-from rowlock.http.schemas import requests as models
-from rowlock.http.schemas import responses as replies
-from rowlock.http.schemas import sync as told
+from rowlock.management.schemas.base import Name
+from rowlock.management.schemas.jobs import EnqueuedSchema
+from rowlock.management.schemas.requests import SyncRequest
+from rowlock.management.schemas.sync import IntegrationsSchema, SyncMonitorSchema, SyncStatsSchema
 
 router = APIRouter(prefix="/api/v1/sync", tags=["sync"])
 posted = APIRouter(prefix="/api/v1/sync", tags=["sync"], route_class=Posted)
 
-Integration = Annotated[models.Name, Path(description="The name of an integration.", examples=["hubspot"])]
-Operation = Annotated[models.Name, Path(description="The name of one of its operations.", examples=["create_contact"])]
+Integration = Annotated[Name, Path(description="The name of an integration.", examples=["hubspot"])]
+Operation = Annotated[Name, Path(description="The name of one of its operations.", examples=["create_contact"])]
 
-_EXISTING = {"model": replies.EnqueuedSchema, "description": "The job with the same key that waits or runs."}
+_EXISTING = {"model": EnqueuedSchema, "description": "The job with the same key that waits or runs."}
 
 
-@router.get("", response_model=told.IntegrationsSchema, responses=NOT_MODIFIED, summary="List integrations")
+@router.get("", response_model=IntegrationsSchema, responses=NOT_MODIFIED, summary="List integrations")
 async def integrations(request: Request, caller: Viewer) -> Response:
     """With their operations, and how to enable those that are disabled."""
     return polled(request, await caller.management.integrations())
@@ -34,7 +35,7 @@ async def integrations(request: Request, caller: Viewer) -> Response:
 
 @router.get(
     "/{integration}/stats",
-    response_model=told.SyncStatsSchema,
+    response_model=SyncStatsSchema,
     responses=fails(404) | NOT_MODIFIED,
     summary="Count the jobs of an integration",
 )
@@ -44,7 +45,7 @@ async def stats(request: Request, caller: Viewer, integration: Integration) -> R
 
 @router.get(
     "/{integration}/monitor",
-    response_model=told.SyncMonitorSchema,
+    response_model=SyncMonitorSchema,
     responses=fails(404) | NOT_MODIFIED,
     summary="Get the state of an integration",
 )
@@ -56,12 +57,12 @@ async def monitor(request: Request, caller: Viewer, integration: Integration) ->
 @posted.post(
     "/{integration}/{operation}",
     status_code=201,
-    response_model=replies.EnqueuedSchema,
+    response_model=EnqueuedSchema,
     responses=fails(404, 409, 413) | {200: _EXISTING},
     summary="Send an operation",
 )
 async def send(
-    request: Request, caller: Operator, given: models.SyncGiven, integration: Integration, operation: Operation
+    request: Request, caller: Operator, given: SyncRequest, integration: Integration, operation: Operation
 ) -> Response:
     """The job is durable when this returns. If the operation has a key, and a job with that key waits or runs, that
     job takes over the payload and is returned with status 200. A body without `payload` is the payload
@@ -75,4 +76,4 @@ async def send(
         company_id=given.company_id,
         reserved=reserved(request),
     )
-    return answer(job, 201 if job["created"] else 200)
+    return answer(job, 201 if job.created else 200)

@@ -21,11 +21,10 @@ from rowlock.http.multipart import FileBegins, FileEnds, Text, boundary_of, even
 from rowlock.http.openapi import fails
 from rowlock.http.problem import Problem
 from rowlock.http.routes.imports import about, accepted, duplicate
-from rowlock.http.schemas import imports as replies
-from rowlock.http.schemas import requests as models
 from rowlock.imports.intake.intake import About
 from rowlock.imports.intake.upload import Incoming, Received
-from rowlock.management.schemas import Shape
+from rowlock.management.schemas.imports import ImportSchema
+from rowlock.management.schemas.requests import ImportOptions, UploadQuery
 
 router = APIRouter(prefix="/api/v1/imports", tags=["imports"])
 
@@ -53,7 +52,7 @@ The same file again, for the same type and company, is `409` with the earlier im
 
 def _described(*media_types: str) -> dict[str, Any]:
     """Return the OpenAPI request body, which FastAPI cannot derive because it does not read the body."""
-    options = models.ImportOptions.model_json_schema()["properties"]
+    options = ImportOptions.model_json_schema()["properties"]
     fields = {"file": {"type": "string", "format": "binary"}} | options
     form = {"type": "object", "required": ["file"], "properties": fields}
     raw = {"schema": {"type": "string", "format": "binary"}}
@@ -64,33 +63,33 @@ def _described(*media_types: str) -> dict[str, Any]:
 @router.post(
     "/xlsx/upload",
     status_code=202,
-    response_model=replies.ImportSchema,
+    response_model=ImportSchema,
     responses=fails(409, 413, 415),
     summary="Upload a workbook and import it",
     description=_ABOUT,
     openapi_extra=_described(*_MEDIA["xlsx"][:2]),
 )
-async def upload_xlsx(request: Request, caller: Operator, asked: Annotated[models.UploadAsked, Query()]) -> Response:
+async def upload_xlsx(request: Request, caller: Operator, asked: Annotated[UploadQuery, Query()]) -> Response:
     return await Upload(request, caller, asked, "xlsx").answer()
 
 
 @router.post(
     "/csv/upload",
     status_code=202,
-    response_model=replies.ImportSchema,
+    response_model=ImportSchema,
     responses=fails(409, 413, 415),
     summary="Upload a CSV file and import it",
     description=_ABOUT,
     openapi_extra=_described(*_MEDIA["csv"][:3]),
 )
-async def upload_csv(request: Request, caller: Operator, asked: Annotated[models.UploadAsked, Query()]) -> Response:
+async def upload_csv(request: Request, caller: Operator, asked: Annotated[UploadQuery, Query()]) -> Response:
     return await Upload(request, caller, asked, "csv").answer()
 
 
 class Upload:
     """The upload of one file, of one family (xlsx or csv) or of any."""
 
-    def __init__(self, request: Request, caller: Caller, asked: models.UploadAsked, family: str | None = None) -> None:
+    def __init__(self, request: Request, caller: Caller, asked: UploadQuery, family: str | None = None) -> None:
         app: Rowlock = request.app.state.rowlock
         self._request = request
         self._caller = caller
@@ -106,7 +105,7 @@ class Upload:
         except DuplicateImport as error:
             raise await duplicate(self._caller, error) from None
 
-    async def taken(self) -> Shape:
+    async def taken(self) -> ImportSchema:
         """Receive the file, record its import, and return the import."""
         headers = self._request.headers
         if headers.get("content-encoding", "identity").lower() != "identity":
@@ -173,7 +172,7 @@ class Upload:
             texts = {name: text.strip() for name, text in texts.items() if text.strip()}
         given = self._asked.model_dump(by_alias=True, exclude={"filename"}, exclude_unset=True) | texts
         try:
-            said = models.ImportOptions.model_validate(given)
+            said = ImportOptions.model_validate(given)
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             raise RequestValidationError([{**item, "loc": ("form", *item["loc"])} for item in found]) from None

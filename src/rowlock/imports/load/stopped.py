@@ -28,7 +28,7 @@ def groups_of(record: ImportRecord) -> list[ErrorGroup]:
 
 
 def corrected(record: ImportRecord) -> dict[str, int]:
-    """Return the counts of a failed import that differ from those of its chunks: totalRows, failed, errorCount."""
+    """Return the counts of a failed import that differ from those of its chunks, by the names of their fields."""
     if record.status is not ImportStatus.FAILED:
         return {}
     found, counts, meta = _found(record), record.counts, loads(record.meta)
@@ -36,7 +36,7 @@ def corrected(record: ImportRecord) -> dict[str, int]:
     # Rows that wait for the finish job, in a staging table or a file, are not counted by their chunks.
     rows = int(meta["rows"]) if (meta.get("staged") or meta.get("waits")) and "rows" in meta else counts.rows + failed
     errors = record.error_count + int(found.get("errorCount", 0))
-    return {"totalRows": rows, "failed": counts.invalid + failed, "errorCount": errors}
+    return {"total_rows": rows, "failed": counts.invalid + failed, "error_count": errors}
 
 
 def with_stopped(record: ImportRecord, page: ErrorPage, after_row: int, limit: int) -> ErrorPage:

@@ -1,57 +1,20 @@
-"""Schemas of requests, as the OpenAPI description shows them, and the field types that answers share with them."""
+"""The bodies of requests, and the options of an import in the query of an upload."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    JsonValue,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from rowlock.errors import DELAY_SECONDS_MAX
 from rowlock.jobs.policy import Unique
-from rowlock.settings import NAME_LENGTH_MAX, PRIORITY_RANGE
-from rowlock.storage.overview import REASON_LENGTH_MAX
-
-EXAMPLE_ID = "01932c07-2ab0-7000-8000-3f6c1e2d4b5a"
-EXAMPLE_TIME = "2030-01-31T08:00:00.000Z"
+from rowlock.management.schemas.base import EXAMPLE_ID, Cursor, Moment, Name, Reason, RequestSchema
+from rowlock.settings import PRIORITY_RANGE
 
 
-def _no_number(given: Any) -> Any:
-    """Raise ValueError for a number: whether it counts seconds or milliseconds would be a guess."""
-    try:
-        float(given)
-    except (TypeError, ValueError):
-        return given
-    raise ValueError(f"write a time as {EXAMPLE_TIME}, not as a number")
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-Reason = Annotated[str, Field(max_length=REASON_LENGTH_MAX, pattern=r"^[^\x00]*$")]
-Limit = Annotated[int, Field(ge=1, le=1_000)]
-Cursor = Annotated[str, Field(min_length=1, max_length=200)]
-StatusWord = Literal["queued", "processing", "succeeded", "failed", "cancelled"]
-ImportWord = Literal["QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
-
-
-class Given(BaseModel):
-    """What is sent: fields that are not known are refused."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
-
-
-class UniqueGiven(Given):
+class UniqueRequest(RequestSchema):
     """When a job counts as a duplicate, and what is answered then."""
 
     policy: Literal["forever", "while_active", "window", "none"] = "forever"
@@ -64,7 +27,7 @@ class UniqueGiven(Given):
     )
 
     @model_validator(mode="after")
-    def _seconds_of_window(self) -> UniqueGiven:
+    def _seconds_of_window(self) -> UniqueRequest:
         if (self.policy == "window") != (self.seconds is not None):
             raise ValueError("seconds is required for the policy window and not allowed otherwise")
         return self
@@ -78,7 +41,7 @@ class UniqueGiven(Given):
         return Unique.forever(**chosen) if self.policy == "forever" else Unique.while_active(**chosen)
 
 
-class EnqueueGiven(Given):
+class EnqueueRequest(RequestSchema):
     """A job to enqueue."""
 
     model_config = ConfigDict(
@@ -99,13 +62,13 @@ class EnqueueGiven(Given):
         None, description="Attempts before it is a dead letter."
     )
     company_id: Name | None = Field(None, description="The company that it belongs to.")
-    unique: UniqueGiven | None = Field(
+    unique: UniqueRequest | None = Field(
         None, description="The unique policy; default: that of the type, then QUEUE_UNIQUE."
     )
     limit_key: Name | None = Field(None, description="The limit key; default: that of the type.")
 
 
-class SyncGiven(Given):
+class SyncRequest(RequestSchema):
     """An operation to send."""
 
     model_config = ConfigDict(
@@ -136,7 +99,7 @@ class SyncGiven(Given):
         return {"anyOf": [dict(whole), bare], "examples": [*examples, examples[0]["payload"]]}
 
 
-class DeadGiven(Given):
+class DeadLettersRequest(RequestSchema):
     """Which failed jobs: some ids, or all that match; `all` where nothing narrows them down."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"type": "demo.sleep", "dryRun": True}]})
@@ -156,14 +119,14 @@ class DeadGiven(Given):
     cursor: Cursor | None = Field(None, description="The nextCursor of an earlier call.")
 
     @model_validator(mode="after")
-    def _chosen(self) -> DeadGiven:
+    def _chosen(self) -> DeadLettersRequest:
         given = (self.ids, self.type, self.queue, self.company_id, self.reason)
         if any(each is not None for each in given) == self.all:
             raise ValueError("no jobs selected: give ids, type, queue, companyId or reason, or all: true")
         return self
 
 
-class ImportOptions(Given):
+class ImportOptions(RequestSchema):
     """What is said about a file; the manifest says what is left out of type and sheet."""
 
     type: Name | None = Field(None, description="The import type; default: from the manifest, by file name.")
@@ -178,7 +141,7 @@ class ImportOptions(Given):
     dry_run: bool = Field(False, description="Load nothing; report what would change.")
 
 
-class ImportNamedGiven(ImportOptions):
+class ImportNamedRequest(ImportOptions):
     """A file of the import folder."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"filename": "Accounts-Payable.xlsx"}]})
@@ -188,7 +151,7 @@ class ImportNamedGiven(ImportOptions):
     )
 
 
-class UploadAsked(ImportOptions):
+class UploadQuery(ImportOptions):
     """The same in the query of an upload, with the name where the body is the file itself."""
 
     model_config = ConfigDict(extra="ignore")
@@ -198,7 +161,7 @@ class UploadAsked(ImportOptions):
     )
 
 
-class RetryGiven(Given):
+class RetryRequest(RequestSchema):
     model_config = ConfigDict(json_schema_extra={"examples": [{"failureId": EXAMPLE_ID}]})
 
     failure_id: Annotated[str, Field(min_length=1, max_length=64, description="The id of a failed attempt.")]
