@@ -38,7 +38,7 @@ def test_a_group_is_listed_retried_and_discarded_by_its_reason(cli: Cli) -> None
     assert cli.json("dead", "discard", "--reason", REASON, "--yes")["discarded"] == 1
     cli("jobs", "show", second, code=1)
     cli("dead", "discard", "--all", "--reason", REASON, code=2)
-    assert "leave out" in cli.err
+    assert "remove --all" in cli.err
 
 
 def test_the_life_of_a_job_is_a_table(cli: Cli) -> None:

@@ -345,4 +345,4 @@ async def test_a_job_of_one_company_does_no_work_on_the_import_of_another(shop: 
     assert answer.status_code in (200, 201, 202), answer.text
     await shop.app.work(drain=True)
     job = (await shop.get(f"/api/v1/queue/{answer.json()['id']}")).json()
-    assert (job["status"], "is not of the job's company" in job["error"]) == ("failed", True)
+    assert (job["status"], "does not belong to the job's company" in job["error"]) == ("failed", True)

@@ -91,10 +91,17 @@ async def ensure_tables(tx: Transaction) -> None:
         # Two transactions that create the same table at once both see it missing, and one would fail.
         await tx.execute("SELECT pg_advisory_xact_lock($1)", _LOCKS)
     for name, columns in TABLES.items():
-        await tx.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
+        await tx.execute(_create(store, f"CREATE TABLE IF NOT EXISTS {name} ({columns})"))
     for name, (table, columns, where) in _INDEXES.items():
         kind, which = ("UNIQUE INDEX", f" WHERE {where}") if where else ("INDEX", "")
-        await tx.execute(f"CREATE {kind} IF NOT EXISTS {name} ON {table} ({columns}){which}")
+        await tx.execute(_create(store, f"CREATE {kind} IF NOT EXISTS {name} ON {table} ({columns}){which}"))
+
+
+def _create(store: str, statement: str) -> str:
+    """Return the statement; on PostgreSQL it also succeeds if an import creates the same table at the same time."""
+    if store != "postgresql":
+        return statement
+    return f"DO $$ BEGIN {statement}; EXCEPTION WHEN unique_violation OR duplicate_table THEN NULL; END $$"
 
 
 async def one_at_a_time(tx: Transaction, company_id: str) -> None:

@@ -35,6 +35,7 @@ from rowlock.storage.mongo.workers import WORKERS
 from rowlock.storage.records import Attempt, Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
 
 AWAY_SECONDS = 0.5
+_RESCUE_SECONDS = 10.0  # a rescue writes up to 1,000 jobs in one transaction
 """A search for expired leases that takes longer has waited for a server to come back."""
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
@@ -93,7 +94,7 @@ class Settling(Worked):
             heard_at = time.monotonic()
             return rescued
 
-        rescued = await self._atomic(work, BUSY_SECONDS)
+        rescued = await self._atomic(work, _RESCUE_SECONDS)
         with suppress(StoreError):  # if it fails, the next attempts end them
             await self._plain(lambda scope: attempts.end(scope.db, lost), BUSY_SECONDS)
         return rescued
