@@ -35,8 +35,9 @@ from rowlock.storage.mongo.workers import WORKERS
 from rowlock.storage.records import Attempt, Failed, JobId, Outcome, Rescued, Settlement, Status, WorkerId
 
 AWAY_SECONDS = 0.5
-_RESCUE_SECONDS = 10.0  # a rescue writes up to 1,000 jobs in one transaction
 """A search for expired leases that takes longer has waited for a server to come back."""
+
+_RESCUE_SECONDS = 10.0  # a rescue writes up to 1,000 jobs in one transaction
 
 _GIVEN_BACK = (Outcome.RELEASE, Outcome.SUSPECT)
 _FAILURES = (Outcome.FAILED, Outcome.RETRY, Outcome.CRASH, Outcome.FATAL)
