@@ -70,7 +70,7 @@ async def rows(store: Store, table: str, *columns: str) -> list[tuple[Any, ...]]
 
 
 async def _documents(transaction: StoreTransaction, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    from rowlock.storage.mongo import table_schema as table_schema
+    from rowlock.storage.mongo.loading import table_schema as table_schema
 
     found: list[Any] = await transaction.fetch({"find": table_schema.collection(table)})
     read = [tuple(table_schema.plain(document.get(table_schema.field(name))) for name in columns) for document in found]

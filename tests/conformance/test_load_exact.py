@@ -13,7 +13,7 @@ from conformance.loads import FIRST_ROW, KEY, codes, frame, new_name
 from conformance.tables import FLOAT, INTEGER, TEXT, Command, collection, rows, run
 from rowlock.storage.contract import Store
 from rowlock.storage.exact import kept_by_double
-from rowlock.storage.mongo.cells import CellRefused, keeper
+from rowlock.storage.mongo.loading.cells import CellRefused, keeper
 from rowlock.storage.tables import Column, Kind, Load, Loaded, Mode
 
 WAYS = ["direct", "staged", "rehearsed", "merged"]

@@ -19,8 +19,10 @@ from mongo_server import MongoServer
 from rowlock.clock import FakeClock
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.contract import Store
-from rowlock.storage.mongo import MongoStore, attempts, import_locks
-from rowlock.storage.mongo.attempts import TRANSACTIONS
+from rowlock.storage.mongo import MongoStore
+from rowlock.storage.mongo.imports import import_locks
+from rowlock.storage.mongo.jobs import attempts
+from rowlock.storage.mongo.jobs.attempts import TRANSACTIONS
 from rowlock.storage.records import Attempt, Claimed, Outcome, Status
 
 SOON_SECONDS = 15.0  # generous, and far from the server's minute

@@ -188,7 +188,7 @@ async def test_folding_the_counts_is_not_in_the_way_of_a_handler(
 
 
 async def test_more_new_jobs_than_are_folded_at_once_are_folded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.storage.mongo.counters.NEW_AT_MOST", 2)
+    monkeypatch.setattr("rowlock.storage.mongo.jobs.counters.NEW_AT_MOST", 2)
     for _ in range(5):
         await put(store)
     assert await store.compact(3) == 3

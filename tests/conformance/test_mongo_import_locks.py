@@ -17,8 +17,8 @@ from rowlock.clock import FakeClock
 from rowlock.errors import StoreConflict
 from rowlock.storage.contract import Store
 from rowlock.storage.imports import ImportId, ImportStep
-from rowlock.storage.mongo import import_transaction
-from rowlock.storage.mongo.import_locks import LOCKS
+from rowlock.storage.mongo.imports import import_transaction
+from rowlock.storage.mongo.imports.import_locks import LOCKS
 
 ANSWER_SECONDS = 0.2
 BLOCKED_MS = 1_500

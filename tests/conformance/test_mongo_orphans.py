@@ -16,8 +16,9 @@ from mongo_server import MongoServer
 from rowlock.clock import FakeClock
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.contract import Store
-from rowlock.storage.mongo import MongoStore, connection, orphans, settle
+from rowlock.storage.mongo import MongoStore, connection
 from rowlock.storage.mongo.connection import Scope
+from rowlock.storage.mongo.jobs import orphans, settle
 from rowlock.storage.records import Limit, Outcome, Status, UniqueKey
 
 SOON_SECONDS = 15.0  # generous, and far from the server's minute

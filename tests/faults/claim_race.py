@@ -48,7 +48,7 @@ async def race(url: str, limit: int) -> None:
 
 def take_the_guard_out() -> None:
     """Make MongoDB claim the jobs that it has read, even if another process claimed them meanwhile."""
-    from rowlock.storage.mongo import claim
+    from rowlock.storage.mongo.jobs import claim
 
     def unguarded(ids: object, lease: object, attempts: object) -> object:
         time.sleep(LATE_SECONDS)  # others read the same jobs meanwhile, even if processes take turns

@@ -22,13 +22,13 @@ from rowlock.jobs.worker.prefetch import Prefetch
 from rowlock.jobs.worker.supervisor import Supervisor
 from rowlock.storage import migrate
 from rowlock.storage.mongo import MongoStore
-from rowlock.storage.mongo import attempts as mongo_attempts
-from rowlock.storage.mongo import settle as mongo_settle
+from rowlock.storage.mongo.jobs import attempts as mongo_attempts
+from rowlock.storage.mongo.jobs import settle as mongo_settle
 from rowlock.storage.postgres import PostgresStore
 from rowlock.storage.postgres.connection import _SESSION, Connections
 from rowlock.storage.records import NewJob, Outcome, Receipt, Settlement
 from rowlock.storage.sqlite import SqliteStore
-from rowlock.storage.sqlite import settle as sqlite_settle
+from rowlock.storage.sqlite.jobs import settle as sqlite_settle
 from rowlock.storage.statements import statements
 
 LATE_SECONDS = 2.0  # longer than a busy machine stands still
@@ -243,9 +243,9 @@ def stall_in_chunk() -> None:
     """
     import polars as pl
 
-    from rowlock.storage.mongo import stepwise
     from rowlock.storage.mongo.connection import Scope
-    from rowlock.storage.mongo.intents import Intents
+    from rowlock.storage.mongo.loading import stepwise
+    from rowlock.storage.mongo.loading.intents import Intents
     from rowlock.storage.tables import Load, Loaded
 
     stepwise.WRITE_ROWS = 20
@@ -269,7 +269,7 @@ def stall_in_chunk() -> None:
 
 def no_intents() -> None:
     """The intents that an earlier attempt recorded before its writes are ignored."""
-    from rowlock.storage.mongo.intents import Intents
+    from rowlock.storage.mongo.loading.intents import Intents
 
     async def nothing(*_: Any) -> None: ...
 
@@ -302,7 +302,7 @@ def stall_between_parts() -> None:
 def no_part_lines() -> None:
     """On MongoDB, a part of a chunk leaves no line in the ledger."""
     from rowlock.storage.imports import ChunkEnd, ChunkResult, ImportStatus
-    from rowlock.storage.mongo.import_transaction import ImportingTransaction
+    from rowlock.storage.mongo.imports.import_transaction import ImportingTransaction
 
     stall_between_parts()
     end_chunk = ImportingTransaction.end_chunk

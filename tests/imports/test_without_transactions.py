@@ -27,11 +27,12 @@ from rowlock.imports.read.sandbox import Sandbox
 from rowlock.management import ManagementService
 from rowlock.settings import load
 from rowlock.storage.imports import ImportRecord, ImportStatus, ImportStep
-from rowlock.storage.mongo import import_steps, stepwise
-from rowlock.storage.mongo.import_transaction import _Own
-from rowlock.storage.mongo.intents import INTENTS, Intents
-from rowlock.storage.mongo.replace import RowIds
-from rowlock.storage.mongo.stepwise import Step
+from rowlock.storage.mongo.imports import import_steps
+from rowlock.storage.mongo.imports.import_transaction import _Own
+from rowlock.storage.mongo.loading import stepwise
+from rowlock.storage.mongo.loading.intents import INTENTS, Intents
+from rowlock.storage.mongo.loading.replace import RowIds
+from rowlock.storage.mongo.loading.stepwise import Step
 from rowlock.storage.tables import Column, Kind, Load, Mode
 
 MakeOffice = Callable[..., Awaitable[Office]]

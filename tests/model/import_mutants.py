@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rowlock.storage.mongo import cells
-from rowlock.storage.mongo import load as mongo_load
-from rowlock.storage.postgres import load as postgres_load
-from rowlock.storage.postgres import stage as postgres_stage
-from rowlock.storage.sqlite import load as sqlite_load
-from rowlock.storage.sqlite import merge as sqlite_put
+from rowlock.storage.mongo.loading import cells
+from rowlock.storage.mongo.loading import load as mongo_load
+from rowlock.storage.postgres.loading import load as postgres_load
+from rowlock.storage.postgres.loading import stage as postgres_stage
+from rowlock.storage.sqlite.loading import load as sqlite_load
+from rowlock.storage.sqlite.loading import merge as sqlite_put
 from rowlock.storage.tables import Loaded
 
 _STORES = (sqlite_load, postgres_load, mongo_load)

@@ -10,7 +10,8 @@ import pytest
 from rowlock.clock import FakeClock
 from rowlock.ids import first_id, uuid7
 from rowlock.storage.records import JobFilter, NewJob, Status
-from rowlock.storage.sqlite import SqliteStore, operate
+from rowlock.storage.sqlite import SqliteStore
+from rowlock.storage.sqlite.jobs import operate
 
 NOON = datetime(2030, 6, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

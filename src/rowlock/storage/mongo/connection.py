@@ -21,7 +21,7 @@ from rowlock.clock import Clock
 from rowlock.errors import SchemaMissing, SettingsError, StoreUnavailable
 from rowlock.storage.mongo.dates import floor
 from rowlock.storage.mongo.errors import said, translated_errors, without_password
-from rowlock.storage.mongo.orphans import Orphans, VerbSessions
+from rowlock.storage.mongo.jobs.orphans import Orphans, VerbSessions
 from rowlock.storage.mongo.transaction_retries import Tries
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from typing import Any
 from rowlock.errors import StoreUnavailable
 from rowlock.storage.contract import Wake
 from rowlock.storage.mongo.connection import Database, Link, database
-from rowlock.storage.mongo.counter_deltas import DELTAS
 from rowlock.storage.mongo.documents import JOBS
 from rowlock.storage.mongo.errors import translated_errors
+from rowlock.storage.mongo.jobs.counter_deltas import DELTAS
 
 ANY_QUEUE = "*"
 AWAIT_MS = 30_000

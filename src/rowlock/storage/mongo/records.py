@@ -15,8 +15,8 @@ from rowlock.storage.kinds import Kind, R, Seen
 from rowlock.storage.mongo.connection import Document, Scope, Work
 from rowlock.storage.mongo.dates import floor
 from rowlock.storage.mongo.documents import BY_ID
-from rowlock.storage.mongo.failures import remove_first
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.jobs.failures import remove_first
 
 T = TypeVar("T")
 _NOW = "_now"

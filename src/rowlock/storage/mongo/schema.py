@@ -16,18 +16,19 @@ from rowlock.errors import SchemaMissing
 from rowlock.storage import migrate as rules
 from rowlock.storage.access import REQUESTS, TOKENS
 from rowlock.storage.migrate import Applied, Migration
-from rowlock.storage.mongo import (
+from rowlock.storage.mongo import calling, connection
+from rowlock.storage.mongo.connection import Document, Scope
+from rowlock.storage.mongo.imports import importing
+from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.jobs import (
     alerts,
     attempts,
-    calling,
     changes,
     claim,
-    connection,
     counter_deltas,
     counters,
     enqueue,
     failures,
-    importing,
     limits,
     listing,
     newest,
@@ -35,8 +36,6 @@ from rowlock.storage.mongo import (
     retention,
     workers,
 )
-from rowlock.storage.mongo.connection import Document, Scope
-from rowlock.storage.mongo.indexes import Index
 from rowlock.storage.mongo.records import indexes_of
 from rowlock.storage.records import Finding, SchemaState, Severity
 from rowlock.storage.reliability import ALERTS, LOCKS, RUNS, SCHEDULES

@@ -13,11 +13,7 @@ from rowlock.errors import NoTransactions
 from rowlock.storage.contract import Atomic, Wake
 from rowlock.storage.imports import ImportStep, TransactionBounds
 from rowlock.storage.mongo import schema
-from rowlock.storage.mongo.alerts import Alerts
-from rowlock.storage.mongo.attempts import Recorder
 from rowlock.storage.mongo.calling import Calling
-from rowlock.storage.mongo.changes import Changing
-from rowlock.storage.mongo.claim import Claiming
 from rowlock.storage.mongo.connection import (
     BUSY_SECONDS,
     NO_TRANSACTIONS,
@@ -27,27 +23,31 @@ from rowlock.storage.mongo.connection import (
     Work,
     commit,
 )
-from rowlock.storage.mongo.counter_deltas import ring
-from rowlock.storage.mongo.counters import Counts
 from rowlock.storage.mongo.diagnostics import diagnose
-from rowlock.storage.mongo.enqueue import Producing
 from rowlock.storage.mongo.errors import translated_errors
-from rowlock.storage.mongo.failures import Failures
-from rowlock.storage.mongo.import_locks import Room
-from rowlock.storage.mongo.importing import Importing
-from rowlock.storage.mongo.limits import Limiting
+from rowlock.storage.mongo.imports.import_locks import Room
+from rowlock.storage.mongo.imports.importing import Importing
+from rowlock.storage.mongo.jobs.alerts import Alerts
+from rowlock.storage.mongo.jobs.attempts import Recorder
+from rowlock.storage.mongo.jobs.changes import Changing
+from rowlock.storage.mongo.jobs.claim import Claiming
+from rowlock.storage.mongo.jobs.counter_deltas import ring
+from rowlock.storage.mongo.jobs.counters import Counts
+from rowlock.storage.mongo.jobs.enqueue import Producing
+from rowlock.storage.mongo.jobs.failures import Failures
+from rowlock.storage.mongo.jobs.limits import Limiting
+from rowlock.storage.mongo.jobs.listing import Listing
+from rowlock.storage.mongo.jobs.operate import Operators
+from rowlock.storage.mongo.jobs.overview import Overview
+from rowlock.storage.mongo.jobs.progress import Progressing
+from rowlock.storage.mongo.jobs.retention import Retention
+from rowlock.storage.mongo.jobs.settle import Settling
+from rowlock.storage.mongo.jobs.workers import Working
 from rowlock.storage.mongo.listen import listen
-from rowlock.storage.mongo.listing import Listing
-from rowlock.storage.mongo.operate import Operators
-from rowlock.storage.mongo.overview import Overview
-from rowlock.storage.mongo.progress import Progressing
+from rowlock.storage.mongo.loading.stepwise import step_of
+from rowlock.storage.mongo.loading.transaction_bounds import transaction_bounds
 from rowlock.storage.mongo.records import Recording
-from rowlock.storage.mongo.retention import Retention
-from rowlock.storage.mongo.settle import Settling
-from rowlock.storage.mongo.stepwise import step_of
 from rowlock.storage.mongo.transaction import MongoTransaction, RecordTransaction, TrialTransaction
-from rowlock.storage.mongo.transaction_bounds import transaction_bounds
-from rowlock.storage.mongo.workers import Working
 from rowlock.storage.records import Attempt, Finding, SchemaState
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from rowlock.storage.calls import (
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.errors import DUPLICATE
-from rowlock.storage.mongo.failures import remove_first
 from rowlock.storage.mongo.indexes import Index
+from rowlock.storage.mongo.jobs.failures import remove_first
 from rowlock.storage.mongo.work import Worked
 
 SUBJECTS = "rowlock_subjects"

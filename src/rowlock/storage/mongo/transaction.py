@@ -19,14 +19,14 @@ from rowlock.storage.mongo.connection import (
     Work,
     patiently,
 )
-from rowlock.storage.mongo.enqueue import add
 from rowlock.storage.mongo.errors import DUPLICATE, translated_errors
-from rowlock.storage.mongo.import_locks import Room
-from rowlock.storage.mongo.import_transaction import ImportingTransaction
-from rowlock.storage.mongo.load import Loading
+from rowlock.storage.mongo.imports.import_locks import Room
+from rowlock.storage.mongo.imports.import_transaction import ImportingTransaction
+from rowlock.storage.mongo.jobs.enqueue import add
+from rowlock.storage.mongo.jobs.settle import settle
+from rowlock.storage.mongo.loading.load import Loading
+from rowlock.storage.mongo.loading.wipe import wipeable
 from rowlock.storage.mongo.records import Recording
-from rowlock.storage.mongo.settle import settle
-from rowlock.storage.mongo.wipe import wipeable
 from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from rowlock.storage.calls import SyncCounts
 from rowlock.storage.mongo.connection import Document, Scope
 from rowlock.storage.mongo.dates import after
 from rowlock.storage.mongo.documents import DELAYED, FINISHED, JOBS, READY
-from rowlock.storage.mongo.failures import FAILURES
-from rowlock.storage.mongo.listing import records
+from rowlock.storage.mongo.jobs.failures import FAILURES
+from rowlock.storage.mongo.jobs.listing import records
 from rowlock.storage.mongo.work import Worked
 from rowlock.storage.records import JobId, JobRecord, Status
 from rowlock.storage.watching import DAY_SECONDS, FAILURES_LOOKED_AT, is_failing

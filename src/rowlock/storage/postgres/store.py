@@ -23,7 +23,7 @@ from rowlock.storage.postgres.connection import BUSY_SECONDS, SQL, STATEMENT_SEC
 from rowlock.storage.postgres.diagnostics import diagnose
 from rowlock.storage.postgres.importing import Importing, ImportingTransaction
 from rowlock.storage.postgres.listen import Notifier, listen
-from rowlock.storage.postgres.load import Loading
+from rowlock.storage.postgres.loading.load import Loading
 from rowlock.storage.postgres.operate import Operators
 from rowlock.storage.postgres.overview import Overview
 from rowlock.storage.postgres.records import Recording

@@ -44,7 +44,7 @@ from rowlock.storage.imports import (
 )
 from rowlock.storage.records import JobId, NewJob
 from rowlock.storage.sqlite.callers import ApswCaller
-from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
+from rowlock.storage.sqlite.jobs.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.rows import Row, duration_micros, micros, moment_or_none, storable
 from rowlock.storage.sqlite.sql import run, run_each
 from rowlock.storage.sqlite.work import Worked

@@ -42,18 +42,19 @@ from rowlock.storage.records import (
     WorkerRecord,
 )
 from rowlock.storage.reliability import Activity, FailureFilter, FailureId, FailurePage, FailureRecord, Total
-from rowlock.storage.sqlite import claim, counters, listen, operate, schema, settle
 from rowlock.storage.sqlite import diagnostics as diagnose
-from rowlock.storage.sqlite import failures as record
-from rowlock.storage.sqlite import retention as retain
+from rowlock.storage.sqlite import listen, schema
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.calling import Calling
-from rowlock.storage.sqlite.changes import Changing
 from rowlock.storage.sqlite.connection import Reader, SerialConnection, Writer, path_of, started
-from rowlock.storage.sqlite.enqueue import enqueue, enqueue_all_or_none
 from rowlock.storage.sqlite.errors import explaining
 from rowlock.storage.sqlite.importing import Importing
-from rowlock.storage.sqlite.overview import Overview
+from rowlock.storage.sqlite.jobs import claim, counters, operate, settle
+from rowlock.storage.sqlite.jobs import failures as record
+from rowlock.storage.sqlite.jobs import retention as retain
+from rowlock.storage.sqlite.jobs.changes import Changing
+from rowlock.storage.sqlite.jobs.enqueue import enqueue, enqueue_all_or_none
+from rowlock.storage.sqlite.jobs.overview import Overview
 from rowlock.storage.sqlite.records import Recording
 from rowlock.storage.sqlite.reliability import Reliability
 from rowlock.storage.sqlite.rows import duration_micros, micros, moment

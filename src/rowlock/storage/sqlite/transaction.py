@@ -12,12 +12,12 @@ from rowlock.storage.records import NewJob, Receipt, Settlement, WorkerId
 from rowlock.storage.sqlite.callers import ApswCaller
 from rowlock.storage.sqlite.connection import SerialConnection, roll_back
 from rowlock.storage.sqlite.connection import Work as LineWork
-from rowlock.storage.sqlite.enqueue import enqueue_all_or_none
 from rowlock.storage.sqlite.importing import ImportingTransaction
-from rowlock.storage.sqlite.load import Loading
+from rowlock.storage.sqlite.jobs.enqueue import enqueue_all_or_none
+from rowlock.storage.sqlite.jobs.settle import settle
+from rowlock.storage.sqlite.loading.load import Loading
 from rowlock.storage.sqlite.records import Recording
 from rowlock.storage.sqlite.rows import Row
-from rowlock.storage.sqlite.settle import settle
 from rowlock.storage.sqlite.work import Work
 
 T = TypeVar("T")

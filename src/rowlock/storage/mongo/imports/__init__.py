@@ -1,0 +1,1 @@
+"""Records of imports, their chunks and steps."""

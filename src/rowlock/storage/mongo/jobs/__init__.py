@@ -1,0 +1,1 @@
+"""The verbs on jobs: enqueue, claim, settle, operate, list, count."""

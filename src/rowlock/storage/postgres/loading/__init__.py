@@ -1,0 +1,1 @@
+"""Loads rows into users' tables: table schemas, staging, merging, row errors."""
