@@ -11,8 +11,8 @@ from rowlock.cli.management import asks, works
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
 
 _JOBS = ("succeeded", "failed", "cancelled")
 
@@ -57,7 +57,7 @@ async def migrate(app: Rowlock, out: Output) -> None:
 
 
 @asks(needs_app=True)
-async def prune(management: Operations, out: Output) -> None:
+async def prune(management: Management, out: Output) -> None:
     done = await management.prune()
     if out.as_json:
         out.json(done)

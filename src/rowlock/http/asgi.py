@@ -92,8 +92,8 @@ def _routes(app: Rowlock, hub: EventStream) -> FastAPI:
     api.state.rowlock = app
     api.state.hub = hub
     for router in (
-        *(probes.router, jobs.posted, jobs.router, imports.posted, uploads.router, imports.router),
-        *(sync.router, sync.posted, fleet.router, events.router, admin.posted, admin.router),
+        *(probes.router, jobs.router, uploads.router, imports.router),
+        *(sync.router, fleet.router, events.router, admin.router),
     ):
         api.router.routes += router.routes
 
