@@ -31,7 +31,7 @@ from rowlock.client import wire as wiring
 from rowlock.control import tokens
 from rowlock.errors import BadCursor, CompanyMismatch, JobIsOver, RequestFailed, RowlockError, ScheduleNotFound
 from rowlock.management import ManagementService
-from rowlock.management.operation import operations_of, signature_of
+from rowlock.management.endpoint import endpoints_of, signature_of
 from rowlock.management.schemas.dead_letters import RetrySchema
 from rowlock.management.schemas.fleet import SwitchedSchema
 from rowlock.storage.access import Role
@@ -63,9 +63,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what is asked and answered --------------------------------------------------------------------
 
 
-def test_the_client_has_every_operation_with_its_parameters_and_result() -> None:
+def test_the_client_has_every_endpoint_with_its_parameters_and_result() -> None:
     methods = {name for name, _ in inspect.getmembers(ManagementService, inspect.isfunction) if name[0] != "_"}
-    declared = set(operations_of(ManagementService))
+    declared = set(endpoints_of(ManagementService))
     assert methods - ASKED_BY_PAGES - ASKED_BY_ROUTES - NOT_JSON == declared
     for name in declared | NOT_JSON:
         wanted, found = (plain_signature(getattr(kind, name)) for kind in (ManagementService, Client))

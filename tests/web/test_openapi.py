@@ -12,7 +12,7 @@ from rowlock.http.asgi import Api
 from rowlock.http.middleware.auth import OPEN
 from rowlock.http.problem import PROBLEMS
 from rowlock.management import ManagementService
-from rowlock.management.operation import operations_of
+from rowlock.management.endpoint import endpoints_of
 from rowlock.management.schemas.requests import (
     DeadLettersRequest,
     EnqueueRequest,
@@ -80,21 +80,21 @@ BY_HAND = {  # files, text, streams and probes
 }
 
 
-async def test_every_operation_is_a_route_as_declared_and_every_other_route_is_known(site: Site) -> None:
+async def test_every_endpoint_is_a_route_as_declared_and_every_other_route_is_known(site: Site) -> None:
     described = {
         f"{method.upper()} {path}": operation
         for path, methods in (await schema(site))["paths"].items()
         for method, operation in methods.items()
     }
-    declared = operations_of(ManagementService)
+    declared = endpoints_of(ManagementService)
     routes = {f"{each.method} {each.path.replace(':path', '')}": each for each in declared.values()}
     assert len(routes) == len(declared)
     assert described.keys() == routes.keys() | BY_HAND
-    for name, operation in routes.items():
-        assert described[name]["summary"] == operation.summary
-        assert described[name]["x-role"] == operation.role
-        assert described[name]["tags"] == [operation.tag]
-        assert str(operation.status) in described[name]["responses"]
+    for name, endpoint in routes.items():
+        assert described[name]["summary"] == endpoint.summary
+        assert described[name]["x-role"] == endpoint.role
+        assert described[name]["tags"] == [endpoint.tag]
+        assert str(endpoint.status) in described[name]["responses"]
 
 
 async def test_every_error_is_described(site: Site) -> None:

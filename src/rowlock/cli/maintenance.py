@@ -63,5 +63,5 @@ async def prune(management: Management, out: Output) -> None:
         out.json(done)
         return
     removed = {kind: f"{count:,} {kind}" for kind, count in done.removed.items()}
-    out.line("deleted jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
-    out.line("deleted records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))
+    out.line("deleted jobs: " + ", ".join(text for kind, text in removed.items() if kind in _JOBS))
+    out.line("deleted records: " + ", ".join(text for kind, text in removed.items() if kind not in _JOBS))

@@ -17,7 +17,7 @@ from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.payload import encode
 from rowlock.jobs.policy import Unique
 from rowlock.management import ManagementService, waiting
-from rowlock.management.operation import operation_of
+from rowlock.management.endpoint import endpoint_of
 from rowlock.management.parameters import checked_integration, checked_operation
 from rowlock.management.schemas.dead_letters import DiscardedSchema, RetriedSchema
 from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema
@@ -30,7 +30,7 @@ _PAYLOAD_BYTES_MAX = 64 * 1_048_576  # no server accepts more; each has its own 
 
 
 class Client(Imports):
-    """Client of one server, with a token: the operations of `ManagementService`.
+    """Client of one server, with a token: the endpoints of `ManagementService`.
 
     Sends a request up to 4 times if the server is busy or the connection breaks, with an Idempotency-Key, so that
     nothing is done twice. Errors are those of local calls, or RequestFailed.
@@ -62,7 +62,7 @@ class Client(Imports):
         """Close the connections."""
         await self._wire.close()
 
-    # -- operations whose parameters are sent as they are declared ---------------------------------
+    # -- endpoints whose parameters are sent as they are declared ----------------------------------
 
     job = remote(ManagementService.job)
     jobs = remote(ManagementService.jobs)
@@ -93,7 +93,7 @@ class Client(Imports):
     sync_stats = remote(ManagementService.sync_stats)
     sync_monitor = remote(ManagementService.sync_monitor)
 
-    # -- operations with a payload, a selection or another media type ------------------------------
+    # -- endpoints with a payload, a selection or another media type -------------------------------
 
     async def enqueue(
         self,
@@ -123,7 +123,7 @@ class Client(Imports):
             "limitKey": limit_key,
         }
         body = {"type": type, "payload": orjson.Fragment(text)} | _given(given)
-        return await self._wire.post(EnqueuedSchema, operation_of(ManagementService.enqueue).path, body)
+        return await self._wire.post(EnqueuedSchema, endpoint_of(ManagementService.enqueue).path, body)
 
     async def wait(self, job_id: JobId, seconds: float) -> JobSchema:
         """Poll a job until it ends or `seconds` pass, and return it."""
@@ -143,7 +143,7 @@ class Client(Imports):
     ) -> RetriedSchema:
         """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
-        return await self._wire.post(RetriedSchema, operation_of(ManagementService.retry_dead).path, given)
+        return await self._wire.post(RetriedSchema, endpoint_of(ManagementService.retry_dead).path, given)
 
     async def discard_dead(
         self,
@@ -159,7 +159,7 @@ class Client(Imports):
     ) -> DiscardedSchema:
         """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more."""
         given = _dead(ids, type, queue, company_id, reason, dry_run, limit, cursor)
-        return await self._wire.post(DiscardedSchema, operation_of(ManagementService.discard_dead).path, given)
+        return await self._wire.post(DiscardedSchema, endpoint_of(ManagementService.discard_dead).path, given)
 
     def events(
         self,
@@ -193,7 +193,7 @@ class Client(Imports):
     ) -> EnqueuedSchema:
         """Send an operation; return its job, and whether this call `created` it."""
         names = {"integration": checked_integration(integration), "operation": checked_operation(operation)}
-        path = path_of(operation_of(ManagementService.sync_send).path, names)
+        path = path_of(endpoint_of(ManagementService.sync_send).path, names)
         text = encode({} if payload is None else payload, f"{integration}.{operation}", _PAYLOAD_BYTES_MAX)
         given = {"priority": priority, "delaySeconds": delay_seconds or None, "companyId": company_id}
         body = {"payload": orjson.Fragment(text)} | {name: one for name, one in given.items() if one is not None}

@@ -12,7 +12,7 @@ from rowlock.imports.intake.file_type import clean_name, kind_of
 from rowlock.imports.intake.upload import file_size, read_file
 from rowlock.jobs.registry import checked_name
 from rowlock.management import ManagementService, waiting
-from rowlock.management.operation import operation_of
+from rowlock.management.endpoint import endpoint_of
 from rowlock.management.parameters import checked_import
 from rowlock.management.schemas.imports import ImportSchema, ImportWholeSchema
 from rowlock.storage.imports import ImportId
@@ -76,7 +76,7 @@ class Imports:
         """Import a file from the server's import folder, by its name."""
         given = _options(type, sheet, company_id, project_id, force, dry_run) | {"filename": file_name}
         body = {name: value for name, value in given.items() if value is not None}
-        return await self._wire.post(ImportSchema, operation_of(ManagementService.import_named).path, body)
+        return await self._wire.post(ImportSchema, endpoint_of(ManagementService.import_named).path, body)
 
     async def wait_import(self, import_id: ImportId, seconds: float) -> ImportWholeSchema:
         """Poll an import until it ends or `seconds` pass, and return it."""

@@ -1,4 +1,4 @@
-"""Methods of the client, from the declarations of the management service: see `rowlock.management.operation`."""
+"""Methods of the client, from the declarations of the management service: see `rowlock.management.endpoint`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic.alias_generators import to_camel
 
 from rowlock.client.wire import Wire
-from rowlock.management.operation import answer_of, operation_of, parameters_of, signature_of
+from rowlock.management.endpoint import answer_of, endpoint_of, parameters_of, signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,19 +25,19 @@ class Connected(Protocol):
 def remote(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[Concatenate[Connected, P], Coroutine[Any, Any, R]]:
-    """Return the method of a client with the parameters and the result of a declared operation."""
-    operation = operation_of(method)
+    """Return the method of a client with the parameters and the result of a declared endpoint."""
+    endpoint = endpoint_of(method)
 
     @wraps(method)
     async def call(client: Connected, /, *args: P.args, **kwargs: P.kwargs) -> R:
         sent, arguments = parameters_of(method), signature_of(method).bind(client, *args, **kwargs).arguments
         given = {name: sent[name].check(arguments[name]) for name in sent if arguments.get(name) is not None}
-        path = path_of(operation.path, given)
-        fields = {to_camel(name): value for name, value in given.items() if name not in operation.names}
+        path = path_of(endpoint.path, given)
+        fields = {to_camel(name): value for name, value in given.items() if name not in endpoint.names}
         kind: Any = answer_of(method)
-        if operation.method == "GET":
-            return await client._wire.get(kind, path, enveloped=operation.enveloped, **fields)  # type: ignore[no-any-return]
-        return await client._wire.post(kind, path, fields or None, enveloped=operation.enveloped)  # type: ignore[no-any-return]
+        if endpoint.method == "GET":
+            return await client._wire.get(kind, path, enveloped=endpoint.enveloped, **fields)  # type: ignore[no-any-return]
+        return await client._wire.post(kind, path, fields or None, enveloped=endpoint.enveloped)  # type: ignore[no-any-return]
 
     return call
 

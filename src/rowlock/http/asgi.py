@@ -140,8 +140,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = [{"field": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
     if any(item["type"] == "json_invalid" for item in error.errors()):
         return Problem("malformed_body", "the body is not JSON", more={"errors": found}).response()
-    told = "; ".join(f"{item['field']}: {item['message']}" for item in found[:5])
-    return Problem("validation_failed", told, more={"errors": found[:100]}).response()
+    detail = "; ".join(f"{item['field']}: {item['message']}" for item in found[:5])
+    return Problem("validation_failed", detail, more={"errors": found[:100]}).response()
 
 
 async def _http(request: Request, error: Exception) -> Response:

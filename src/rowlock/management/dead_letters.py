@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Annotated, NamedTuple
 
 from rowlock.errors import BadCursor
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.jobs import Jobs
-from rowlock.management.operation import Parameter, get, post
 from rowlock.management.parameters import (
     AnyId,
     CompanyFilter,

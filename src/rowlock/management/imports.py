@@ -19,7 +19,7 @@ from rowlock.imports.intake.upload import Incoming, Received, size_max
 from rowlock.imports.load.stopped import with_stopped
 from rowlock.jobs.payload import loads
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.operation import Parameter, get, post
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.parameters import (
     CursorParameter,
     ImportIdParameter,

@@ -11,7 +11,7 @@ from rowlock.jobs.classify import describe
 from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.policy import Unique
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.operation import Parameter, get, post
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.parameters import (
     CompanyFilter,
     CursorParameter,

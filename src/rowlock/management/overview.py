@@ -8,8 +8,8 @@ from typing import Annotated
 
 from rowlock.errors import CompanyMismatch
 from rowlock.management.company_scope import GROUPED_MAX, GROUPS_MAX
+from rowlock.management.endpoint import Parameter, get
 from rowlock.management.jobs import Jobs
-from rowlock.management.operation import Parameter, get
 from rowlock.management.parameters import CompanyFilter, JobIdParameter, MinutesParameter, QueueFilter, TypeFilter
 from rowlock.management.schemas.dead_letters import DeadGroupSchema, DeadGroupsSchema
 from rowlock.management.schemas.fleet import BusyWorkerSchema, DoingSchema, HistorySchema, RunningSchema

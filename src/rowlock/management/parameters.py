@@ -1,4 +1,4 @@
-"""The parameters of operations that several of them share."""
+"""The parameters of endpoints that several of them share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from rowlock.errors import ImportNotFound, IntegrationNotFound, JobNotFound, OperationNotFound
 from rowlock.ids import is_uuid
 from rowlock.jobs.registry import checked_name
-from rowlock.management.operation import Parameter
+from rowlock.management.endpoint import Parameter
 from rowlock.management.schemas.base import (
     EXAMPLE_ID,
     Cursor,

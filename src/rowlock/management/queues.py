@@ -11,7 +11,7 @@ from rowlock.jobs.engine import Engine
 from rowlock.jobs.registry import checked_name
 from rowlock.jobs.worker.maintenance import prune
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.operation import Parameter, get, post
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.parameters import QueueParameter
 from rowlock.management.schemas.base import Name
 from rowlock.management.schemas.fleet import (

@@ -10,7 +10,7 @@ from rowlock.control import schedules as control
 from rowlock.errors import ScheduleNotFound, StoreUnavailable
 from rowlock.jobs.schedule import Schedule
 from rowlock.management.company_scope import CompanyScope
-from rowlock.management.operation import Parameter, get, post
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.parameters import LimitParameter, ScheduleParameter
 from rowlock.management.schemas.base import Name
 from rowlock.management.schemas.schedules import (

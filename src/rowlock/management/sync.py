@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rowlock.jobs.new_jobs import Options
+from rowlock.management.endpoint import get, post
 from rowlock.management.jobs import Jobs
-from rowlock.management.operation import get, post
 from rowlock.management.parameters import IntegrationParameter, OperationParameter
 from rowlock.management.schemas.jobs import EnqueuedSchema
 from rowlock.management.schemas.requests import SyncRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from rowlock.http.operation_routes import derive
+from rowlock.http.endpoint_routes import derive
 from rowlock.management import ManagementService
 
 router = APIRouter()

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from rowlock.errors import DuplicateImport, ImportNotFound, UnknownImportType
+from rowlock.http.endpoint_routes import derive, route
 from rowlock.http.json_response import answer
 from rowlock.http.middleware.auth import Caller, Viewer
 from rowlock.http.middleware.idempotency_key import reserved
 from rowlock.http.openapi import fails
-from rowlock.http.operation_routes import derive, route
 from rowlock.http.problem import Problem, problem_of
 from rowlock.imports.intake.intake import About
 from rowlock.management import ManagementService

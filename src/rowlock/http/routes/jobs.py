@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rowlock.errors import DuplicateJob, JobNotFound
+from rowlock.http.endpoint_routes import derive, route
 from rowlock.http.json_response import answer, polled
 from rowlock.http.middleware.auth import Caller
 from rowlock.http.middleware.idempotency_key import reserved
-from rowlock.http.operation_routes import derive, route
 from rowlock.http.problem import Problem, problem_of
 from rowlock.management import ManagementService
 from rowlock.management.schemas.jobs import EnqueuedSchema

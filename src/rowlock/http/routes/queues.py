@@ -6,10 +6,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rowlock.http.endpoint_routes import derive, route
 from rowlock.http.json_response import answer
 from rowlock.http.middleware.auth import Caller
 from rowlock.http.middleware.idempotency_key import reserved
-from rowlock.http.operation_routes import derive, route
 from rowlock.management import ManagementService
 
 router = APIRouter()

@@ -1,10 +1,10 @@
-"""Operations: methods of the management service that are also routes of the HTTP API, declared where they are written.
+"""Endpoints: methods of the management service that are also routes of the HTTP API, declared where they are written.
 
     @post("/api/v1/queue/{job_id}/retry", "jobs", "Retry a job", fails=(404, 409))
     async def retry(self, job_id: JobIdParameter) -> JobSchema:
         "Retries a failed or cancelled job, with fresh attempts."
 
-The declaration and the signature are the single source. `rowlock.http.operation_routes` makes the route and its OpenAPI
+The declaration and the signature are the single source. `rowlock.http.endpoint_routes` makes the route and its OpenAPI
 description from them, `rowlock.client.remote` the method of the client. The first paragraph of the docstring is the
 description; the others are for callers in Python.
 """
@@ -23,7 +23,7 @@ from rowlock.storage.access import Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ATTRIBUTE = "operation"
+_ATTRIBUTE = "endpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """The declaration of an operation."""
+class Endpoint:
+    """The declaration of an endpoint."""
 
     method: Literal["GET", "POST"]
     path: str  # with the names of parameters in braces; {name:path} may contain slashes
@@ -68,7 +68,7 @@ def get(
     fails: tuple[int, ...] = (),
 ) -> Callable[[F], F]:
     """Declare a method as a query, whose parameters are in the path and the query."""
-    return _declared(Operation("GET", path, tag, summary, role, fleet, enveloped, fails, 200, None))
+    return _declared(Endpoint("GET", path, tag, summary, role, fleet, enveloped, fails, 200, None))
 
 
 def post(
@@ -84,27 +84,27 @@ def post(
     body: type[RequestSchema] | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as a command, whose parameters are in the path and the body."""
-    return _declared(Operation("POST", path, tag, summary, role, fleet, enveloped, fails, status, body))
+    return _declared(Endpoint("POST", path, tag, summary, role, fleet, enveloped, fails, status, body))
 
 
-def _declared(operation: Operation) -> Callable[[F], F]:
+def _declared(endpoint: Endpoint) -> Callable[[F], F]:
     def declare(method: F) -> F:
-        setattr(method, _ATTRIBUTE, operation)
+        setattr(method, _ATTRIBUTE, endpoint)
         return method
 
     return declare
 
 
-def operation_of(method: Callable[..., Any]) -> Operation:
+def endpoint_of(method: Callable[..., Any]) -> Endpoint:
     """Return the declaration of a method."""
-    found: Operation = getattr(method, _ATTRIBUTE)
+    found: Endpoint = getattr(method, _ATTRIBUTE)
     return found
 
 
-def operations_of(service: type) -> dict[str, Operation]:
+def endpoints_of(service: type) -> dict[str, Endpoint]:
     """Return the declarations of a service, by the names of its methods."""
     return {
-        name: operation_of(method)
+        name: endpoint_of(method)
         for name, method in inspect.getmembers(service, inspect.isfunction)
         if hasattr(method, _ATTRIBUTE)
     }
