@@ -26,7 +26,7 @@ def most_in(service: Service, seconds: float, part: str = "") -> int:
     return max(sum(start <= at < start + seconds for at in times) for start in times)
 
 
-def operation_of(hub: Integration, calls: int = 1) -> None:
+def endpoint_of(hub: Integration, calls: int = 1) -> None:
     @hub.operation("do")
     async def do(call: Call) -> None:
         for _ in range(calls):
@@ -41,7 +41,7 @@ async def statuses(app: Rowlock) -> dict[Status, int]:
 async def test_two_workers_together_stay_within_the_limit(make_hub: MakeHub, service: Service) -> None:
     hubs = [await make_hub(limits=[RateLimit(4, per_seconds=0.4)]) for _ in range(2)]
     for hub in hubs:
-        operation_of(hub, calls=3)
+        endpoint_of(hub, calls=3)
     for _ in range(4):
         await hubs[0].enqueue("do", {})
     await asyncio.gather(*(drain(hub._app, *hub.queues) for hub in hubs))
@@ -87,7 +87,7 @@ async def test_a_limit_without_a_word_rests_longer_and_longer_for_all(
 ) -> None:
     hub = await make_hub(rest_seconds=(0.1, 0.25), limits=[RateLimit(100)])
     service.script.extend([Reply(429), Reply(400, {"category": "RATELIMIT_EXCEEDED"}), Reply(429), Reply(201)])
-    operation_of(hub)
+    endpoint_of(hub)
     receipt = await hub.enqueue("do", {})
     await drain(hub._app, *hub.queues)
     after = await record(hub._app, receipt.job_id)
@@ -101,7 +101,7 @@ async def test_a_limit_without_a_word_rests_longer_and_longer_for_all(
 async def test_a_rest_that_the_service_asks_for_holds_for_the_whole_fleet(make_hub: MakeHub, service: Service) -> None:
     hubs = [await make_hub() for _ in range(2)]
     for hub in hubs:
-        operation_of(hub)
+        endpoint_of(hub)
     service.script.append(Reply(429, headers={"retry-after": "0.6"}))
     await hubs[0].enqueue("do", {})
     rests = hubs[0]._app.store.next("rest_calls")
@@ -119,7 +119,7 @@ async def test_after_five_retries_the_job_goes_back_with_its_attempt(
 ) -> None:
     hub = await make_hub(rest_seconds=(0.01, 0.02), limits=[RateLimit(100)])
     service.answer = lambda asked: Reply(429, {"message": "slow down"})
-    operation_of(hub)
+    endpoint_of(hub)
     receipt = await hub.enqueue("do", {})
     app = hub._app
     worker = asyncio.create_task(app.work(*hub.queues, drain=True))
@@ -138,7 +138,7 @@ async def test_an_attempt_rests_for_so_long_in_all_its_calls_together(
     hub = await make_hub(limits=[RateLimit(100)])
     limited = Reply(429, headers={"retry-after": "0.2"})
     service.script.extend([limited, Reply(), limited, Reply(), limited, Reply(), Reply(), Reply()])
-    operation_of(hub, calls=3)
+    endpoint_of(hub, calls=3)
     receipt = await hub.enqueue("do", {})
     app = hub._app
     settled = app.store.next("settle")
@@ -157,7 +157,7 @@ async def test_an_attempt_rests_for_so_long_in_all_its_calls_together(
 async def test_a_storm_costs_no_attempt(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(rest_seconds=(0.02, 0.05), limits=[RateLimit(1_000)])
     service.answer = lambda asked: Reply(429 if len(service.asked) <= 70 else 200)  # more than six for each job
-    operation_of(hub)
+    endpoint_of(hub)
     receipts = [await hub.enqueue("do", {}) for _ in range(10)]
     app = hub._app
     async with working(app, *hub.queues), asyncio.timeout(60):
@@ -180,7 +180,7 @@ async def test_a_job_that_is_limited_for_ever_dies_in_the_end(
     )
     service.answer = lambda asked: Reply(429, {"message": "slow down"})
     if batch is None:
-        operation_of(hub)
+        endpoint_of(hub)
     else:
 
         @hub.operation("do", batch=batch, about="{id}")
@@ -221,7 +221,7 @@ def test_a_400_may_say_in_its_message_that_it_is_a_limit(message: str, limited: 
 @pytest.mark.every_store
 async def test_what_must_wait_for_long_is_not_waited_for_here(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(limits=[RateLimit(1_000, per_seconds=1), RateLimit(2, per_seconds=3_600)])
-    operation_of(hub)
+    endpoint_of(hub)
     receipts = [await hub.enqueue("do", {}) for _ in range(4)]
     app = hub._app
     await drain(app, *hub.queues)
@@ -242,7 +242,7 @@ async def test_a_budget_that_an_answer_says_is_used_up_is_believed(make_hub: Mak
 
     hub = await make_hub(spent=spent, concurrency=1)
     service.script.append(Reply(200, headers={"remaining": "0"}))
-    operation_of(hub)
+    endpoint_of(hub)
     for _ in range(2):
         await hub.enqueue("do", {})
     await drain(hub._app, *hub.queues)
@@ -256,7 +256,7 @@ async def test_a_permit_of_a_call_that_timed_out_runs_out_by_itself(
     """It may still arrive."""
     hub = await make_hub(clock=clock, limits=[RateLimit(5, per_seconds=0.1)])
     service.script.append(Reply(wait=asyncio.Event()))
-    operation_of(hub)
+    endpoint_of(hub)
     await hub.enqueue("do", {})
     with impatient():
         await drain(hub._app, *hub.queues)
@@ -272,7 +272,7 @@ async def test_companies_have_accounts_limits_and_tokens_of_their_own(make_hub: 
         account=lambda company: company or "none",
         token=lambda company: f"token-of-{company}",
     )
-    operation_of(hub)
+    endpoint_of(hub)
     for company in ("acme", "acme", "bolt"):
         await hub.enqueue("do", {}, company_id=company)
     await drain(hub._app, *hub.queues)
@@ -321,7 +321,7 @@ async def test_companies_that_share_an_account_keep_their_own_tokens(make_hub: M
 
 async def test_those_who_wait_do_not_all_ask_the_store(make_hub: MakeHub, service: Service) -> None:
     hub = await make_hub(limits=[RateLimit(1, per_seconds=0.15)], concurrency=5)
-    operation_of(hub)
+    endpoint_of(hub)
     for _ in range(5):
         await hub.enqueue("do", {})
     app = hub._app

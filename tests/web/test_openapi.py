@@ -11,6 +11,8 @@ from fastapi.routing import APIRoute
 from rowlock.http.asgi import Api
 from rowlock.http.middleware.auth import OPEN
 from rowlock.http.problem import PROBLEMS
+from rowlock.management import ManagementService
+from rowlock.management.endpoint import endpoints_of
 from rowlock.management.schemas.requests import (
     DeadLettersRequest,
     EnqueueRequest,
@@ -63,6 +65,36 @@ async def test_every_route_is_described(site: Site) -> None:
     routes = [route for route in Api(site.app).routes.routes if isinstance(route, APIRoute)]
     assert told == {f"{method} {route.path_format}" for route in routes for method in route.methods}
     assert told >= FIXED
+
+
+BY_HAND = {  # files, text, streams and probes
+    "GET /api/v1/events",
+    "GET /api/v1/import-jobs/{import_id}/errors.csv",
+    "GET /api/v1/import-types/{name}/template.csv",
+    "GET /healthz",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /readyz",
+    "POST /api/v1/imports/csv/upload",
+    "POST /api/v1/imports/xlsx/upload",
+}
+
+
+async def test_every_endpoint_is_a_route_as_declared_and_every_other_route_is_known(site: Site) -> None:
+    described = {
+        f"{method.upper()} {path}": operation
+        for path, methods in (await schema(site))["paths"].items()
+        for method, operation in methods.items()
+    }
+    declared = endpoints_of(ManagementService)
+    routes = {f"{each.method} {each.path.replace(':path', '')}": each for each in declared.values()}
+    assert len(routes) == len(declared)
+    assert described.keys() == routes.keys() | BY_HAND
+    for name, endpoint in routes.items():
+        assert described[name]["summary"] == endpoint.summary
+        assert described[name]["x-role"] == endpoint.role
+        assert described[name]["tags"] == [endpoint.tag]
+        assert str(endpoint.status) in described[name]["responses"]
 
 
 async def test_every_error_is_described(site: Site) -> None:

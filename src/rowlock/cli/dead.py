@@ -14,8 +14,8 @@ from rowlock.cli.jobs import Cursor, Limit, show_page
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.dead_letters import DeadGroupsSchema, DiscardedSchema, RetriedSchema
     from rowlock.management.schemas.jobs import JobSchema
 
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    management: Operations,
+    management: Management,
     out: Output,
     type: options.JobType = None,
     queue: options.Queue = None,
@@ -73,7 +73,7 @@ async def list_(
             raise UsageError("--groups counts all reasons: leave out --reason and --cursor")
         _show_groups(await management.dead_groups(type=type, queue=queue), limit, out)
         return
-    page = await management.jobs(status="failed", type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
+    page = await management.dead_letters(type=type, queue=queue, reason=reason, limit=limit, cursor=cursor)
     show_page(page, out, "no failed jobs")
     if not out.as_json:
         _advise(page.jobs, out)
@@ -90,7 +90,7 @@ async def list_(
 )
 @asks(needs_app=True)
 async def retry(
-    management: Operations,
+    management: Management,
     out: Output,
     ids: Ids = None,
     type: options.JobType = None,
@@ -120,7 +120,7 @@ async def retry(
 )
 @asks()
 async def discard(
-    management: Operations,
+    management: Management,
     out: Output,
     ids: Ids = None,
     type: options.JobType = None,

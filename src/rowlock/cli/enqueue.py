@@ -15,9 +15,9 @@ from rowlock.cli.management import asks
 from rowlock.cli.times import moment_of
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
     from rowlock.jobs.policy import Unique
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.jobs import EnqueuedSchema, JobSchema
 
 _READ_BYTES_MAX = 64 * 1_048_576  # the most that any payload may have; the management service checks the actual limit
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 @asks(create=True, needs_app=True)
 async def enqueue(
-    management: Operations,
+    management: Management,
     out: Output,
     type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
     payload: Annotated[
@@ -136,10 +136,10 @@ def _unique(policy: str | None, key: str | None, on_conflict: OnConflict) -> Uni
         raise UsageError(f"--unique {error}") from None
 
 
-async def over(management: Operations, job: EnqueuedSchema, seconds: float, out: Output) -> EnqueuedSchema:
+async def over(management: Management, job: EnqueuedSchema, seconds: float, out: Output) -> EnqueuedSchema:
     """Wait `seconds` at most until the job is over, with a progress line; returns its last state."""
     from rowlock.cli.unserved import watching_workers
-    from rowlock.management import operations
+    from rowlock.management import waiting
     from rowlock.management.schemas.jobs import EnqueuedSchema
 
     if job.status.final:
@@ -158,7 +158,7 @@ async def over(management: Operations, job: EnqueuedSchema, seconds: float, out:
             return str(job.queue)
 
         async with watching_workers(management, queue, out):
-            last = await operations.wait(management, job.id, seconds, seen)
+            last = await waiting.wait(management, job.id, seconds, seen)
     job = EnqueuedSchema(**dict(last), created=job.created)
     if not job.status.final:
         out.note(f"job {job.id} is {job.status} after {seconds:g} s; check that a worker is running")

@@ -11,8 +11,8 @@ from rowlock.cli.jobs import Cursor
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.dead_letters import FailureSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Failed attempts: list, show, retry.")
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    management: Operations,
+    management: Management,
     out: Output,
     name: Annotated[str | None, typer.Option("--name", metavar="TYPE", help="Only of jobs of this type.")] = None,
     company: Annotated[str | None, typer.Option("--company", metavar="ID", help="Only of this company.")] = None,
@@ -86,7 +86,7 @@ async def list_(
     )
 )
 @asks()
-async def show(management: Operations, out: Output, id: FailureId) -> None:
+async def show(management: Management, out: Output, id: FailureId) -> None:
     failure = await management.failure(id)
     if out.as_json:
         out.json(failure)
@@ -104,7 +104,7 @@ async def show(management: Operations, out: Output, id: FailureId) -> None:
     )
 )
 @asks(needs_app=True)
-async def retry(management: Operations, out: Output, id: FailureId) -> None:
+async def retry(management: Management, out: Output, id: FailureId) -> None:
     done = await management.retry_failure(id)
     out.tell(done, f"job {done.job_id} is queued again")
 

@@ -11,8 +11,8 @@ from rowlock.cli.management import asks
 from rowlock.cli.queues import queue_table
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.fleet import HealthSchema
 
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 @asks()
-async def health(management: Operations, out: Output) -> None:
+async def health(management: Management, out: Output) -> None:
     found = await management.health()
     out.json(found) if out.as_json else _show(found, out)
 

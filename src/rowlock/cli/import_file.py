@@ -12,8 +12,8 @@ from rowlock.cli.errors import UsageError
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.imports import ImportSchema, ImportWholeSchema, RowErrorSchema
 
 
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 @asks(create=True, needs_app=True)
 async def import_(
-    management: Operations,
+    management: Management,
     out: Output,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .csv.gz or .xlsx file.")],
     type: Annotated[
@@ -82,10 +82,10 @@ def _found(file: str) -> tuple[Path, int]:
     return path, path.stat().st_size
 
 
-async def _over(management: Operations, found: ImportSchema, seconds: float, out: Output) -> ImportWholeSchema:
+async def _over(management: Management, found: ImportSchema, seconds: float, out: Output) -> ImportWholeSchema:
     """Wait `seconds` at most until the import is over, with a progress line; returns its last state."""
     from rowlock.cli.unserved import watching_workers
-    from rowlock.management import operations
+    from rowlock.management import waiting
     from rowlock.storage.imports import ATTEMPT_FAILED
 
     shown, said = 0, ""
@@ -106,7 +106,7 @@ async def _over(management: Operations, found: ImportSchema, seconds: float, out
                 said = message
 
         async with watching_workers(management, queue, out):
-            whole = await operations.wait_import(management, found.id, seconds, seen)
+            whole = await waiting.wait_import(management, found.id, seconds, seen)
     if not whole.status.final:
         why = whole.message if said else "check that a worker is running"
         out.note(f"import {whole.id} is {whole.status} after {seconds:g} s; {why}")

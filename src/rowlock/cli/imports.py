@@ -17,8 +17,8 @@ from rowlock.cli.jobs import Cursor
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.imports import ImportSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Imports: list, show, get errors, resume, cancel.")
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    management: Operations,
+    management: Management,
     out: Output,
     status: Annotated[
         ImportStatus | None, typer.Option(case_sensitive=False, help="Only imports with this status.")
@@ -75,7 +75,7 @@ async def list_(
     )
 )
 @asks()
-async def show(management: Operations, out: Output, id: ImportId) -> None:
+async def show(management: Management, out: Output, id: ImportId) -> None:
     show_import(await management.import_job(id), out)
 
 
@@ -90,7 +90,7 @@ async def show(management: Operations, out: Output, id: ImportId) -> None:
 )
 @asks()
 async def errors(
-    management: Operations,
+    management: Management,
     out: Output,
     id: ImportId,
     csv: Annotated[
@@ -119,7 +119,7 @@ async def errors(
     )
 )
 @asks(needs_app=True)
-async def resume(management: Operations, out: Output, id: ImportId) -> None:
+async def resume(management: Management, out: Output, id: ImportId) -> None:
     found = await management.resume_import(id)
     out.tell(found, f"{found.id}  {found.file_name} is resumed, {found.status}")
 
@@ -131,12 +131,12 @@ async def resume(management: Operations, out: Output, id: ImportId) -> None:
     )
 )
 @asks()
-async def cancel(management: Operations, out: Output, id: ImportId) -> None:
+async def cancel(management: Management, out: Output, id: ImportId) -> None:
     found = await management.cancel_import(id)
     out.tell(found, f"{found.id}  {found.file_name} is {found.status}")
 
 
-async def _write(management: Operations, out: Output, import_id: str, file: str) -> None:
+async def _write(management: Management, out: Output, import_id: str, file: str) -> None:
     size = 0
     parts = management.import_errors_csv(import_id)
     first = await anext(parts)  # raises ImportNotFound before a file is created

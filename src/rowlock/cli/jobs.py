@@ -12,8 +12,8 @@ from rowlock.cli.management import asks
 from rowlock.cli.times import Since, Until, past_of
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.jobs import JobSchema, PageSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Jobs: list, show, retry, cancel, run now.")
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 )
 @asks()
 async def list_(
-    management: Operations,
+    management: Management,
     out: Output,
     status: Annotated[JobStatus | None, typer.Option(help="Only jobs with this status.")] = None,
     type: options.JobType = None,
@@ -77,7 +77,7 @@ async def list_(
 )
 @asks()
 async def show(
-    management: Operations,
+    management: Management,
     out: Output,
     id: JobId,
     raw: Annotated[bool, typer.Option("--raw", help="Show everything, including secrets.")] = False,
@@ -92,7 +92,7 @@ async def show(
     )
 )
 @asks(needs_app=True)
-async def retry(management: Operations, out: Output, id: JobId) -> None:
+async def retry(management: Management, out: Output, id: JobId) -> None:
     job = await management.retry(id)
     out.tell(job, f"{job.id}  {job.type} is queued again on {job.queue}")
 
@@ -104,7 +104,7 @@ async def retry(management: Operations, out: Output, id: JobId) -> None:
     )
 )
 @asks()
-async def cancel(management: Operations, out: Output, id: JobId) -> None:
+async def cancel(management: Management, out: Output, id: JobId) -> None:
     job = await management.cancel(id)
     state = "is cancelled" if job.status == "cancelled" else "is running; its handler is asked to stop"
     out.tell(job, f"{job.id}  {job.type} {state}")
@@ -118,7 +118,7 @@ async def cancel(management: Operations, out: Output, id: JobId) -> None:
     ),
 )
 @asks()
-async def run_now(management: Operations, out: Output, id: JobId) -> None:
+async def run_now(management: Management, out: Output, id: JobId) -> None:
     job = await management.run_now(id)
     out.tell(job, f"{job.id}  {job.type} is ready on {job.queue}")
 
@@ -131,7 +131,7 @@ async def run_now(management: Operations, out: Output, id: JobId) -> None:
     )
 )
 @asks()
-async def timeline(management: Operations, out: Output, id: JobId) -> None:
+async def timeline(management: Management, out: Output, id: JobId) -> None:
     found = await management.timeline(id)
     if out.as_json:
         out.json(found)

@@ -11,8 +11,8 @@ from rowlock.cli.management import asks, works
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
 
 _JOBS = ("succeeded", "failed", "cancelled")
 
@@ -57,11 +57,11 @@ async def migrate(app: Rowlock, out: Output) -> None:
 
 
 @asks(needs_app=True)
-async def prune(management: Operations, out: Output) -> None:
+async def prune(management: Management, out: Output) -> None:
     done = await management.prune()
     if out.as_json:
         out.json(done)
         return
     removed = {kind: f"{count:,} {kind}" for kind, count in done.removed.items()}
-    out.line("deleted jobs: " + ", ".join(told for kind, told in removed.items() if kind in _JOBS))
-    out.line("deleted records: " + ", ".join(told for kind, told in removed.items() if kind not in _JOBS))
+    out.line("deleted jobs: " + ", ".join(text for kind, text in removed.items() if kind in _JOBS))
+    out.line("deleted records: " + ", ".join(text for kind, text in removed.items() if kind not in _JOBS))

@@ -2,7 +2,7 @@
 
     @commands.command(...)
     @asks()
-    async def show(management: Operations, out: Output, id: JobId) -> None: ...
+    async def show(management: Management, out: Output, id: JobId) -> None: ...
 
 They add the common options: `--app`, `--database`, `--server`, `--token-file`, `--json`.
 """
@@ -21,7 +21,10 @@ from rowlock.cli import options
 from rowlock.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rowlock.management.operations import Operations
+    from rowlock.client import Client
+    from rowlock.management import ManagementService
+
+    Management = ManagementService | Client
 
 Work = Callable[..., Awaitable[int | None]]
 Command = Callable[..., int]
@@ -99,8 +102,7 @@ def _ask_here(place: _Place, work: Work, given: dict[str, Any], create: bool, ne
     async def ask(app: Any, out: Any, **given: Any) -> int | None:
         from rowlock.management import ManagementService
 
-        management: Operations = ManagementService(app)
-        return await work(management, out, **given)
+        return await work(ManagementService(app), out, **given)
 
     return _work_here(place, ask, given, create=create, needs_app=needs_app)
 
@@ -166,8 +168,7 @@ def _ask_server(url: str, place: _Place, work: Work, given: dict[str, Any]) -> i
 
     async def whole() -> int:
         async with client:
-            management: Operations = client
-            return await work(management, Output(place.json), **given) or 0
+            return await work(client, Output(place.json), **given) or 0
 
     return asyncio.run(whole())
 

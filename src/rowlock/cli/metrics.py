@@ -10,8 +10,8 @@ from rowlock.cli import options
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 @asks()
-async def metrics(management: Operations, out: Output) -> None:
+async def metrics(management: Management, out: Output) -> None:
     text = (await management.metrics()).decode()
     if out.as_json:
         out.json({"measures": _measures(text)})

@@ -10,9 +10,9 @@ from rowlock.cli import options
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
-    from rowlock.management.schemas.fleet import QueueSchema
+    from rowlock.management.schemas.fleet import QueueSchema, SwitchedSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Queues: list, pause, resume.")
 
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     ),
 )
 @asks()
-async def list_(management: Operations, out: Output) -> None:
+async def list_(management: Management, out: Output) -> None:
     found = await management.queues()
     out.json(found) if out.as_json else queue_table(found.queues, out)
 
@@ -44,24 +44,24 @@ async def list_(management: Operations, out: Output) -> None:
     )
 )
 @asks()
-async def pause(management: Operations, out: Output, name: Name) -> None:
-    await _switch(management, out, name, paused=True)
+async def pause(management: Management, out: Output, name: Name) -> None:
+    await _switched(management, out, await management.pause_queue(name))
 
 
 @commands.command(
     help=options.examples("Resume a paused queue.", "rowlock queues resume imports"),
 )
 @asks()
-async def resume(management: Operations, out: Output, name: Name) -> None:
-    await _switch(management, out, name, paused=False)
+async def resume(management: Management, out: Output, name: Name) -> None:
+    await _switched(management, out, await management.resume_queue(name))
 
 
-async def _switch(management: Operations, out: Output, name: str, *, paused: bool) -> None:
-    done = await management.switch(name, paused=paused)
+async def _switched(management: Management, out: Output, done: SwitchedSchema) -> None:
+    name = done.name
     if not done.known:
         known = [queue.name for queue in (await management.queues()).queues if queue.name != name]
         out.note(f"queue {name!r} has no handlers and no waiting jobs; known queues: {', '.join(known)}")
-    out.tell(done, f"{name} is paused" if paused else f"{name} is open")
+    out.tell(done, f"{name} is paused" if done.paused else f"{name} is open")
 
 
 def queue_table(queues: list[QueueSchema], out: Output) -> None:

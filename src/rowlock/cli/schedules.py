@@ -10,8 +10,8 @@ from rowlock.cli import options
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
 
 commands = typer.Typer(no_args_is_help=True, help="Schedules: list, list runs, pause, resume, run now.")
 
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     help=options.examples("List schedules with their next time and last run.", "rowlock schedules list"),
 )
 @asks()
-async def list_(management: Operations, out: Output) -> None:
+async def list_(management: Management, out: Output) -> None:
     from rowlock.management.schemas.base import iso
 
     found = await management.schedules()
@@ -56,7 +56,7 @@ async def list_(management: Operations, out: Output) -> None:
 )
 @asks()
 async def runs(
-    management: Operations,
+    management: Management,
     out: Output,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this schedule.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of runs.")] = 50,
@@ -74,7 +74,7 @@ async def runs(
     help=options.examples("Pause a schedule on all machines.", "rowlock schedules pause nightly"),
 )
 @asks()
-async def pause(management: Operations, out: Output, name: Name) -> None:
+async def pause(management: Management, out: Output, name: Name) -> None:
     out.tell(await management.pause_schedule(name), f"{name} is paused")
 
 
@@ -85,7 +85,7 @@ async def pause(management: Operations, out: Output, name: Name) -> None:
     ),
 )
 @asks(needs_app=True)
-async def resume(management: Operations, out: Output, name: Name) -> None:
+async def resume(management: Management, out: Output, name: Name) -> None:
     from rowlock.management.schemas.base import iso
 
     done = await management.resume_schedule(name)
@@ -96,6 +96,6 @@ async def resume(management: Operations, out: Output, name: Name) -> None:
     help=options.examples("Run the job of a schedule now.", "rowlock schedules run nightly"),
 )
 @asks(needs_app=True)
-async def run(management: Operations, out: Output, name: Name) -> None:
+async def run(management: Management, out: Output, name: Name) -> None:
     done = await management.run_schedule(name)
     out.tell(done, f"job {done.job_id} is queued")

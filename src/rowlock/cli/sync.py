@@ -12,8 +12,8 @@ from rowlock.cli.errors import UsageError
 from rowlock.cli.management import asks
 
 if TYPE_CHECKING:
+    from rowlock.cli.management import Management
     from rowlock.cli.output import Output
-    from rowlock.management.operations import Operations
     from rowlock.management.schemas.sync import IntegrationSchema, OperationSchema, SyncMonitorSchema, SyncStatsSchema
 
 commands = typer.Typer(no_args_is_help=True, help="Outbound sync: list integrations, monitor them, send operations.")
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     ),
 )
 @asks(needs_app=True)
-async def list_(management: Operations, out: Output) -> None:
+async def list_(management: Management, out: Output) -> None:
     found = await management.integrations()
     if out.as_json:
         out.json(found)
@@ -63,7 +63,7 @@ async def list_(management: Operations, out: Output) -> None:
     )
 )
 @asks(needs_app=True)
-async def stats(management: Operations, out: Output, integration: Name = None) -> None:
+async def stats(management: Management, out: Output, integration: Name = None) -> None:
     found = await management.sync_stats(await _chosen(management, integration))
     out.json(found) if out.as_json else out.fields(_counts(found))
 
@@ -77,7 +77,7 @@ async def stats(management: Operations, out: Output, integration: Name = None) -
     )
 )
 @asks(needs_app=True)
-async def monitor(management: Operations, out: Output, integration: Name = None) -> None:
+async def monitor(management: Management, out: Output, integration: Name = None) -> None:
     found = await management.sync_monitor(await _chosen(management, integration))
     out.json(found) if out.as_json else _show(found, out)
 
@@ -92,7 +92,7 @@ async def monitor(management: Operations, out: Output, integration: Name = None)
 )
 @asks(create=True, needs_app=True)
 async def send(
-    management: Operations,
+    management: Management,
     out: Output,
     integration: Annotated[str, typer.Argument(metavar="INTEGRATION", help="The integration.")],
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="One of its operations.")],
@@ -125,7 +125,7 @@ async def send(
     return 0 if not wait or job.status == "succeeded" else 1
 
 
-async def _chosen(management: Operations, given: str | None) -> str:
+async def _chosen(management: Management, given: str | None) -> str:
     """Return the given integration, or the only one; otherwise raises UsageError."""
     if given is not None:
         return given

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from rowlock.cli.output import Output
 from rowlock.errors import RowlockError
-from rowlock.management.operations import Operations
+
+if TYPE_CHECKING:
+    from rowlock.cli.management import Management
 
 _FIRST_LOOK_SECONDS = 0.5
 
 
 @asynccontextmanager
 async def watching_workers(
-    management: Operations, queue: Callable[[], Awaitable[str]], out: Output
+    management: Management, queue: Callable[[], Awaitable[str]], out: Output
 ) -> AsyncIterator[None]:
     """While the block waits, note once, after half a second, if no worker serves the queue.
 
@@ -29,7 +32,7 @@ async def watching_workers(
         await asyncio.wait([look])
 
 
-async def _look(management: Operations, queue: Callable[[], Awaitable[str]], out: Output) -> None:
+async def _look(management: Management, queue: Callable[[], Awaitable[str]], out: Output) -> None:
     await asyncio.sleep(_FIRST_LOOK_SECONDS)
     with suppress(RowlockError):
         name, workers = await queue(), (await management.health()).workers

@@ -61,10 +61,10 @@ def up(
                 stack.enter_context(bound)
             await stack.enter_async_context(application)
             applied = await application.migrate()
-            told = await _running(application, name, processes, applied, database)
+            running = await _running(application, name, processes, applied, database)
             if bound is not None:
-                told |= await stack.enter_async_context(_access(application, bound))
-            _announce(told, application, out)
+                running |= await stack.enter_async_context(_access(application, bound))
+            _announce(running, application, out)
             out.flush()
             if bound is not None:
                 await stack.enter_async_context(kept_serving(bound, application, name))
@@ -145,30 +145,30 @@ async def _running(
     }
 
 
-def _announce(told: dict[str, Any], app: Rowlock, out: Output) -> None:
+def _announce(running: dict[str, Any], app: Rowlock, out: Output) -> None:
     if out.as_json:
-        out.json(told)
+        out.json(running)
         return
-    count, applied = told["processes"], told["applied"]
-    slots = ", ".join(f"{queue} ({app.engine.concurrency(queue)} at once)" for queue in told["queues"])
+    count, applied = running["processes"], running["applied"]
+    slots = ", ".join(f"{queue} ({app.engine.concurrency(queue)} at once)" for queue in running["queues"])
     sent = {operation.type for hub in app.integrations.values() for operation in hub.operations.values()}
-    types = [name for name in told["types"] if name not in sent]
+    types = [name for name in running["types"] if name not in sent]
     sync = [
-        f"{each['name']}: " + ("enabled" if each["enabled"] else f"disabled, {each['why']}") for each in told["sync"]
+        f"{each['name']}: " + ("enabled" if each["enabled"] else f"disabled, {each['why']}") for each in running["sync"]
     ]
     out.fields(
         {
-            "application": f"{told['app']}: {', '.join(types)}",
-            "imports": ", ".join(told["imports"]) or None,
+            "application": f"{running['app']}: {', '.join(types)}",
+            "imports": ", ".join(running["imports"]) or None,
             "sync": "; ".join(sync) or None,
-            "database": told["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
+            "database": running["database"] + (f" (migrated: {', '.join(applied)})" if applied else ""),
             "workers": f"{count} process{'es' if count > 1 else ''} on {slots}",
-            "open": told.get("open"),
-            "api": told.get("url"),
-            "token": told.get("token"),
-            "try": told.get("curl"),
-            "first job": told["enqueue"],
-            "look": told["look"],
+            "open": running.get("open"),
+            "api": running.get("url"),
+            "token": running.get("token"),
+            "try": running.get("curl"),
+            "first job": running["enqueue"],
+            "look": running["look"],
             "stop": "Ctrl-C",
         }
     )

@@ -70,7 +70,7 @@ async def _jobs(request: Request, caller: Caller, where: Narrowed) -> dict[str, 
     cursor = cursor_of(request.query_params)
     management, asked, who = caller.management, where.asked, (caller.token.company_id, *where.asked.items())
     found = await shared(request).get(
-        ("dead jobs", *who, cursor), lambda: management.jobs(status="failed", **asked, limit=SHOWN, cursor=cursor)
+        ("dead jobs", *who, cursor), lambda: management.dead_letters(**asked, limit=SHOWN, cursor=cursor)
     )
     counted = await shared(request).get(
         ("dead count", *who), lambda: management.count_dead(**asked, at_most=COUNTED_MAX + 1)

@@ -77,13 +77,13 @@ async def _own(request: Request, caller: Caller) -> Response:
 
 @router.post("/queues/{name:path}/pause")
 async def pause_queue(request: Request, caller: FleetOperator, name: str) -> Response:
-    await caller.management.switch(name, paused=True)
+    await caller.management.pause_queue(name)
     return back(request, "/", f"Queue {name} is paused: its jobs do not start until it is resumed.")
 
 
 @router.post("/queues/{name:path}/resume")
 async def resume_queue(request: Request, caller: FleetOperator, name: str) -> Response:
-    await caller.management.switch(name, paused=False)
+    await caller.management.resume_queue(name)
     return back(request, "/", f"Queue {name} is resumed.")
 
 

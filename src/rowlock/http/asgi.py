@@ -92,8 +92,8 @@ def _routes(app: Rowlock, hub: EventStream) -> FastAPI:
     api.state.rowlock = app
     api.state.hub = hub
     for router in (
-        *(probes.router, jobs.posted, jobs.router, imports.posted, uploads.router, imports.router),
-        *(sync.router, sync.posted, fleet.router, events.router, admin.posted, admin.router),
+        *(probes.router, jobs.router, uploads.router, imports.router),
+        *(sync.router, fleet.router, events.router, admin.router),
     ):
         api.router.routes += router.routes
 
@@ -140,8 +140,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = [{"field": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
     if any(item["type"] == "json_invalid" for item in error.errors()):
         return Problem("malformed_body", "the body is not JSON", more={"errors": found}).response()
-    told = "; ".join(f"{item['field']}: {item['message']}" for item in found[:5])
-    return Problem("validation_failed", told, more={"errors": found[:100]}).response()
+    detail = "; ".join(f"{item['field']}: {item['message']}" for item in found[:5])
+    return Problem("validation_failed", detail, more={"errors": found[:100]}).response()
 
 
 async def _http(request: Request, error: Exception) -> Response:

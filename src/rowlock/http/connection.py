@@ -137,8 +137,8 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         kind = PROBLEMS[code]
-        told = {"type": f"urn:rowlock:problem:{code}", "title": kind.title, "status": kind.status, "code": code}
-        body = orjson.dumps(told | {"detail": kind.title})
+        problem = {"type": f"urn:rowlock:problem:{code}", "title": kind.title, "status": kind.status, "code": code}
+        body = orjson.dumps(problem | {"detail": kind.title})
         head = [
             STATUS_LINE[kind.status],
             b"content-type: %b\r\n" % MEDIA_TYPE.encode(),

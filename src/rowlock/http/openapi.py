@@ -70,8 +70,10 @@ def _finish(path: dict[str, Any], route: APIRoute) -> None:
         else:
             needs = next(d.call for d in route.dependant.dependencies if isinstance(d.call, Needs))
             statuses += [401, 403]
-            told = f"Requires the role **{needs.role}**" + (", and a token for all companies" if needs.fleet else "")
-            operation["description"] = "\n\n".join(filter(None, [operation.get("description"), f"{told}."]))
+            required = f"Requires the role **{needs.role}**" + (
+                ", and a token for all companies" if needs.fleet else ""
+            )
+            operation["description"] = "\n\n".join(filter(None, [operation.get("description"), f"{required}."]))
             operation["x-role"] = needs.role.value
         if route.param_convertors:
             statuses.append(404)  # a name with a slash or line break may match no route

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rowlock.app import Rowlock
-from rowlock.errors import BadCursor, JobNotFound
+from rowlock.errors import BadCursor
 from rowlock.ids import uuid7
 from rowlock.jobs.reader import Reader
+from rowlock.management.parameters import no_job
 from rowlock.management.schemas.jobs import JobSchema
 from rowlock.notification_job import other_sides
 from rowlock.observe.internals import without_inner
@@ -121,7 +122,3 @@ class CompanyScope:
 
 def size_of(job: JobRecord) -> int:
     return len(job.payload) + len(job.result or "")
-
-
-def no_job(job_id: JobId) -> JobNotFound:
-    return JobNotFound(f"no job has the id {job_id}; retention may have removed it")

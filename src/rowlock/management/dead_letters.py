@@ -5,10 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from rowlock.errors import BadCursor, JobNotFound
+from rowlock.errors import BadCursor
+from rowlock.management.endpoint import Parameter, get, post
 from rowlock.management.jobs import Jobs
+from rowlock.management.parameters import (
+    AnyId,
+    CompanyFilter,
+    CursorParameter,
+    FailureIdParameter,
+    LimitParameter,
+    QueueFilter,
+    ReasonFilter,
+    SinceFilter,
+    TypeFilter,
+    UntilFilter,
+    no_failure,
+)
+from rowlock.management.schemas.base import Name
 from rowlock.management.schemas.dead_letters import (
     DiscardedSchema,
     FailureSchema,
@@ -16,6 +31,9 @@ from rowlock.management.schemas.dead_letters import (
     RetriedSchema,
     RetrySchema,
 )
+from rowlock.management.schemas.jobs import PageSchema
+from rowlock.management.schemas.requests import DeadLettersRequest, RetryRequest
+from rowlock.storage.access import Role
 from rowlock.storage.records import JobFilter, JobId, JobRecord, Status
 from rowlock.storage.reliability import FailureFilter
 
@@ -41,6 +59,24 @@ class Count(NamedTuple):
 class Records(Jobs):
     """Queries and commands about dead letters and failed attempts."""
 
+    @get("/api/v1/queue/dead-letter", "jobs", "List dead letters")
+    async def dead_letters(
+        self,
+        *,
+        type: TypeFilter = None,
+        queue: QueueFilter = None,
+        company_id: CompanyFilter = None,
+        reason: ReasonFilter = None,
+        since: SinceFilter = None,
+        until: UntilFilter = None,
+        limit: LimitParameter = 50,
+        cursor: CursorParameter = None,
+    ) -> PageSchema:
+        """The jobs that failed, newest first."""
+        where = {"type": type, "queue": queue, "company_id": company_id, "reason": reason}
+        return await self.jobs(status=Status.FAILED, **where, since=since, until=until, limit=limit, cursor=cursor)
+
+    @post("/api/v1/queue/dead-letter/retry", "jobs", "Retry dead letters", body=DeadLettersRequest)
     async def retry_dead(
         self,
         *,
@@ -54,9 +90,10 @@ class Records(Jobs):
         cursor: str | None = None,
         died_before: datetime | None = None,
     ) -> RetriedSchema:
-        """Queue up to `limit` failed jobs again, newest first; continue with `nextCursor` if there are more.
+        """With fresh attempts. `dryRun` only counts the matching jobs; repeat with `nextCursor` while there are more.
 
-        Jobs that failed after `died_before`, by the store's time, stay unchanged.
+        Retries up to `limit` jobs, newest first. Jobs that failed after `died_before`, by the store's time, stay
+        unchanged.
         """
         where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
         if dry_run:
@@ -72,6 +109,7 @@ class Records(Jobs):
             dry_run=False, matched=matched, retried=retried, conflicts=conflicts, next_cursor=done.cursor
         )
 
+    @post("/api/v1/queue/dead-letter/discard", "jobs", "Discard dead letters", body=DeadLettersRequest)
     async def discard_dead(
         self,
         *,
@@ -85,9 +123,10 @@ class Records(Jobs):
         cursor: str | None = None,
         died_before: datetime | None = None,
     ) -> DiscardedSchema:
-        """Remove up to `limit` failed jobs permanently, newest first; continue with `nextCursor` if there are more.
+        """Deletes them and releases their unique keys.
 
-        Jobs that failed after `died_before`, by the store's time, stay unchanged.
+        Deletes up to `limit` jobs, newest first; continue with `nextCursor` if there are more. Jobs that failed after
+        `died_before`, by the store's time, stay unchanged.
         """
         where = self._where(Status.FAILED, type, queue, company_id, ids, await self._kept_reason(reason))
         if dry_run:
@@ -115,18 +154,19 @@ class Records(Jobs):
         now = await self._app.store.now()
         return Count(await self._count(where, died_before, at_most), now)
 
+    @get("/api/admin/queue/failures", "administration", "List failed attempts", role=Role.ADMIN, enveloped=True)
     async def failures(
         self,
         *,
-        company_id: str | None = None,
-        job_name: str | None = None,
-        job_id: JobId | None = None,
-        final: bool | None = None,
-        unresolved: bool = False,
-        limit: int = 50,
-        cursor: str | None = None,
+        company_id: CompanyFilter = None,
+        job_name: Annotated[str | None, Parameter("Only of jobs of this type.", Name | None)] = None,
+        job_id: Annotated[str | None, Parameter("Only of this job.", AnyId | None)] = None,
+        final: Annotated[bool | None, Parameter("Only last attempts, or only earlier ones.")] = None,
+        unresolved: Annotated[bool, Parameter("Only failures whose job was not retried since.")] = False,
+        limit: LimitParameter = 50,
+        cursor: CursorParameter = None,
     ) -> FailuresSchema:
-        """Failed attempts, newest first: {failures, nextCursor}."""
+        """Newest first."""
         company_id = self._own(company_id)
         where = FailureFilter(company_id, job_name, job_id, final, unresolved)
         try:
@@ -136,15 +176,32 @@ class Records(Jobs):
         failures = [FailureSchema.of(failure, self._redact) for failure in page.failures]
         return FailuresSchema(failures=failures, next_cursor=page.next_cursor)
 
-    async def failure(self, failure_id: str) -> FailureSchema:
-        """Return one failed attempt, with its stack trace."""
+    @get(
+        "/api/admin/queue/failures/{failure_id}",
+        "administration",
+        "Get a failed attempt",
+        role=Role.ADMIN,
+        enveloped=True,
+        fails=(404,),
+    )
+    async def failure(self, failure_id: FailureIdParameter) -> FailureSchema:
+        """With its stack trace."""
         found = await self._app.store.failure(failure_id)
         if found is None or self._company_id not in (None, found.company_id):
-            raise JobNotFound(f"no failure has the id {failure_id}; retention may have removed it")
+            raise no_failure(failure_id)
         return FailureSchema.of(found, self._redact)
 
-    async def retry_failure(self, failure_id: str) -> RetrySchema:
-        """Queue the job of a failed attempt again, which resolves the failure."""
+    @post(
+        "/api/admin/queue/retry",
+        "administration",
+        "Retry the job of a failure",
+        role=Role.ADMIN,
+        enveloped=True,
+        fails=(404, 409),
+        body=RetryRequest,
+    )
+    async def retry_failure(self, failure_id: FailureIdParameter) -> RetrySchema:
+        """Retries its job, with fresh attempts; the failure counts as resolved."""
         job_id = (await self.failure(failure_id)).job_id
         await self.retry(job_id)
         return RetrySchema(failure_id=failure_id, job_id=job_id)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from rowlock.app import Rowlock
-from rowlock.errors import BadCursor, CompanyMismatch, DuplicateImport, ImportNotFound, UnknownImportType
+from rowlock.errors import BadCursor, CompanyMismatch, DuplicateImport, UnknownImportType
 from rowlock.imports.error_report import errors_csv, template_csv
 from rowlock.imports.intake import manifest
 from rowlock.imports.intake.file_type import clean_name, kind_of
@@ -16,6 +19,15 @@ from rowlock.imports.intake.upload import Incoming, Received, size_max
 from rowlock.imports.load.stopped import with_stopped
 from rowlock.jobs.payload import loads
 from rowlock.management.company_scope import CompanyScope
+from rowlock.management.endpoint import Parameter, get, post
+from rowlock.management.parameters import (
+    CursorParameter,
+    ImportIdParameter,
+    ImportStatusFilter,
+    LimitParameter,
+    no_import,
+)
+from rowlock.management.schemas.base import Limit, Name
 from rowlock.management.schemas.imports import (
     ChunkSchema,
     ImportErrorsSchema,
@@ -26,6 +38,7 @@ from rowlock.management.schemas.imports import (
     ImportWholeSchema,
     RowErrorSchema,
 )
+from rowlock.management.schemas.requests import ImportNamedRequest
 from rowlock.storage.access import RequestAnswer, RequestState
 from rowlock.storage.import_rows import joined_parts
 from rowlock.storage.imports import (
@@ -41,6 +54,7 @@ from rowlock.storage.records import JobFilter, JobId, Status
 
 _REPEATS_LOOKED_AT = 200  # newest queued and running imports searched for a repeat; people click twice at once
 _JOBS_LOOKED_AT = 500  # read at a time
+_ROW_MAX = 2**31 - 1
 _ERRORS_SHOWN = 100  # with the import itself; import_errors returns the others
 
 
@@ -88,6 +102,14 @@ class Imports(CompanyScope):
         """Import a local file, which stays in place. `sent` is called with the number of bytes just read."""
         return await self.arrivals.here(path, About(type, sheet, company_id, project_id, None, force, dry_run), sent)
 
+    @post(
+        "/api/v1/imports/xlsx",
+        "imports",
+        "Import a file of the import folder",
+        fails=(404, 409, 413, 415),
+        status=202,
+        body=ImportNamedRequest,
+    )
     async def import_named(
         self,
         file_name: str,
@@ -99,11 +121,12 @@ class Imports(CompanyScope):
         force: bool = False,
         dry_run: bool = False,
     ) -> ImportSchema:
-        """Import a file from the import folder, by its name; it stays there."""
+        """A workbook or a CSV file, by its name; the file stays there. The response is that of the uploads."""
         return await self.arrivals.named(file_name, About(type, sheet, company_id, project_id, None, force, dry_run))
 
-    async def import_job(self, import_id: ImportId) -> ImportWholeSchema:
-        """Return one import with its chunks and its first 100 errors."""
+    @get("/api/v1/import-jobs/{import_id}", "imports", "Get an import", fails=(404,))
+    async def import_job(self, import_id: ImportIdParameter) -> ImportWholeSchema:
+        """Status, progress, totals, chunks and the first 100 errors."""
         record = await self._import(import_id)
         store = self._app.store
         chunks = joined_parts(await store.chunks(record.id))
@@ -125,16 +148,17 @@ class Imports(CompanyScope):
             failed |= {job.id for job in page.jobs}
         return failed
 
+    @get("/api/v1/import-jobs", "imports", "List imports, newest first")
     async def import_jobs(
         self,
         *,
-        type: str | None = None,
-        status: ImportStatus | str | None = None,
-        company_id: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
+        type: Annotated[str | None, Parameter("Only imports of this type.", Name | None)] = None,
+        status: ImportStatusFilter = None,
+        company_id: Annotated[str | None, Parameter("Only imports of this company.", Name | None)] = None,
+        limit: LimitParameter = 50,
+        cursor: CursorParameter = None,
     ) -> ImportsSchema:
-        """Imports, newest first: {imports, nextCursor}."""
+        """In pages: `nextCursor` leads to the next one."""
         word = None if status is None else ImportStatus(status)
         try:
             page = await self._app.store.imports(
@@ -145,8 +169,17 @@ class Imports(CompanyScope):
         found = [ImportSchema.of(record, self._redact) for record in page.imports]
         return ImportsSchema(imports=found, next_cursor=page.next_cursor)
 
-    async def import_errors(self, import_id: ImportId, *, after_row: int = 0, limit: int = 100) -> ImportErrorsSchema:
-        """The errors of up to `limit` rows, in the order of the file: {errors, nextRow}."""
+    @get("/api/v1/import-jobs/{import_id}/errors", "imports", "List the errors of an import", fails=(404,))
+    async def import_errors(
+        self,
+        import_id: ImportIdParameter,
+        *,
+        limit: Annotated[int, Parameter("Maximum number of rows.", Limit)] = 100,
+        after_row: Annotated[
+            int, Parameter("The nextRow of an earlier page.", Annotated[int, Field(ge=0, le=_ROW_MAX)])
+        ] = 0,
+    ) -> ImportErrorsSchema:
+        """In the order of the file."""
         record = await self._import(import_id)
         page = await self._error_page(record, after_row, limit)
         return ImportErrorsSchema(errors=RowErrorSchema.all_of(page.rows, self._redact), next_row=page.next_row)
@@ -175,8 +208,9 @@ class Imports(CompanyScope):
         page = await self._app.store.import_errors(record.id, after_row=after_row, limit=limit)
         return with_stopped(record, page, after_row, limit)
 
-    async def resume_import(self, import_id: ImportId) -> ImportWholeSchema:
-        """Resume a failed or cancelled import; completed chunks are not repeated."""
+    @post("/api/v1/import-jobs/{import_id}/resume", "imports", "Resume an import", fails=(404, 409))
+    async def resume_import(self, import_id: ImportIdParameter) -> ImportWholeSchema:
+        """Resumes a failed or cancelled import: only unfinished chunks run again."""
         record = await self._import(import_id)
         self.arrivals.check_company(record.type)
         await self._app.imports.resume(record.id)
@@ -196,13 +230,15 @@ class Imports(CompanyScope):
         """Return whether an import's file is still stored; after cleanup it cannot be resumed or imported again."""
         return (await self._import(import_id)).cleaned_at is None
 
-    async def cancel_import(self, import_id: ImportId) -> ImportWholeSchema:
-        """Cancel an import that has not ended; completed chunks stay."""
+    @post("/api/v1/import-jobs/{import_id}/cancel", "imports", "Cancel an import", fails=(404, 409))
+    async def cancel_import(self, import_id: ImportIdParameter) -> ImportWholeSchema:
+        """Rows of finished chunks stay in the table; no further chunk is loaded."""
         await self._app.imports.cancel((await self._import(import_id)).id)
         return await self.import_job(import_id)
 
+    @get("/api/v1/import-types", "imports", "List import types")
     async def import_types(self) -> ImportTypesSchema:
-        """Every import type with its columns: {types}."""
+        """With the accepted names and formats of their columns."""
         return ImportTypesSchema(types=[ImportTypeSchema.of(each) for _, each in sorted(self._app.importers.items())])
 
     async def import_type_of(self, file_name: str) -> FileType:
@@ -230,7 +266,7 @@ class Imports(CompanyScope):
     async def _import(self, import_id: ImportId) -> ImportRecord:
         record = await self._app.store.get_import(import_id)
         if record is None or self._company_id not in (None, record.company_id):
-            raise ImportNotFound(f"no import has the id {import_id}; retention may have removed it")
+            raise no_import(import_id)
         return record
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from rowlock.errors import CompanyMismatch, JobFailed, JobIsOver, JobNotWaiting
 from rowlock.jobs.classify import describe
 from rowlock.jobs.new_jobs import Options
 from rowlock.jobs.policy import Unique
 from rowlock.management.company_scope import CompanyScope
+from rowlock.management.endpoint import Parameter, get, post
+from rowlock.management.parameters import (
+    CompanyFilter,
+    CursorParameter,
+    JobIdParameter,
+    LimitParameter,
+    QueueFilter,
+    ReasonFilter,
+    SinceFilter,
+    StatusFilter,
+    TypeFilter,
+    UntilFilter,
+)
 from rowlock.management.schemas.jobs import EnqueuedSchema, HourSchema, JobSchema, PageSchema, StatsSchema
+from rowlock.management.schemas.requests import EnqueueRequest
 from rowlock.notification_job import other_sides
 from rowlock.storage.access import RequestAnswer
 from rowlock.storage.duplicate import duplicate
@@ -23,6 +37,7 @@ OWN_COUNT_MAX = 10_000  # one company's jobs are counted up to this number
 class Jobs(CompanyScope):
     """Queries and commands about jobs."""
 
+    @post("/api/v1/queue/enqueue", "jobs", "Enqueue a job", fails=(409, 413), status=201, body=EnqueueRequest)
     async def enqueue(
         self,
         type: str,
@@ -38,9 +53,11 @@ class Jobs(CompanyScope):
         limit_key: str | None = None,
         reserved: RequestAnswer | None = None,
     ) -> EnqueuedSchema:
-        """Enqueue a job; return its record, and whether this call `created` it.
+        """The job is durable when this returns. 409 has the id of the job with its unique key; with `return_existing`
+        that job is returned with status 200.
 
-        With a `reserved` id (see `control.requests`), a second try returns the job of the first.
+        The result has `created`: whether this call created the job. With a `reserved` id (see `control.requests`), a
+        second try returns the job of the first.
         """
         self._check_company(company_id, payload or {}, limit_key)
         company = self._company_id or company_id
@@ -63,8 +80,14 @@ class Jobs(CompanyScope):
     async def _enqueued(self, job_id: JobId, *, created: bool) -> EnqueuedSchema:
         return await self._schema(EnqueuedSchema, await self._found(job_id), created=created)
 
-    async def job(self, job_id: JobId, *, raw: bool = False) -> JobSchema:
-        """Return one job with all fields; its secrets are redacted unless `raw`."""
+    @get("/api/v1/queue/{job_id}", "jobs", "Get a job", fails=(404,))
+    async def job(
+        self,
+        job_id: JobIdParameter,
+        *,
+        raw: Annotated[bool, Parameter("Include secrets; requires the role admin.")] = False,
+    ) -> JobSchema:
+        """With all fields. Secrets are redacted unless `raw` is true."""
         record = await self._found(job_id)
         if not raw:
             return await self._schema(JobSchema, record)
@@ -73,20 +96,21 @@ class Jobs(CompanyScope):
             record = replace(record, error=error, message=message)
         return JobSchema.of(record, None, other_sides(self._app).get(record.type))
 
+    @get("/api/v1/queue", "jobs", "List jobs, newest first")
     async def jobs(
         self,
         *,
-        status: Status | str | None = None,
-        type: str | None = None,
-        queue: str | None = None,
-        company_id: str | None = None,
-        reason: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
+        status: StatusFilter = None,
+        type: TypeFilter = None,
+        queue: QueueFilter = None,
+        company_id: CompanyFilter = None,
+        reason: ReasonFilter = None,
+        since: SinceFilter = None,
+        until: UntilFilter = None,
+        limit: LimitParameter = 50,
+        cursor: CursorParameter = None,
     ) -> PageSchema:
-        """Jobs, newest first: {jobs, nextCursor}; with a reason, only those that failed for it."""
+        """In pages: `nextCursor` leads to the next one. With a reason, only jobs that failed for it."""
         word = None if status is None else Status(status)
         if reason is not None and word not in (None, Status.FAILED):
             return PageSchema(jobs=[], next_cursor=None)
@@ -96,21 +120,30 @@ class Jobs(CompanyScope):
         page = await self._bounded(where, limit, cursor)
         return PageSchema(jobs=await self._schemas(page.jobs), next_cursor=page.next_cursor)
 
-    async def retry(self, job_id: JobId) -> JobSchema:
-        """Queue a failed or cancelled job again, with fresh attempts; resumes the import that failed with it."""
+    @post("/api/v1/queue/{job_id}/retry", "jobs", "Retry a job", fails=(404, 409))
+    async def retry(self, job_id: JobIdParameter) -> JobSchema:
+        """Retries a failed or cancelled job, with fresh attempts, and resumes the import that failed with it."""
         await self._found(job_id)
         await self._app.retry(job_id, scoped=self._company_id is not None)
         return await self.job(job_id)
 
-    async def cancel(self, job_id: JobId) -> JobSchema:
-        """Cancel a waiting job, or ask a running one to stop; return the job. Raises JobIsOver if it has ended."""
+    @post("/api/v1/queue/{job_id}/cancel", "jobs", "Cancel a job", fails=(404, 409))
+    async def cancel(self, job_id: JobIdParameter) -> JobSchema:
+        """A waiting job will not run; a running one is asked to stop (`cancelRequested`).
+
+        Raises JobIsOver if it has ended.
+        """
         if await self._app.cancel((await self._found(job_id)).id) is CancelResult.ALREADY_FINAL:
             record = await self._found(job_id)
             raise JobIsOver(f"job {job_id} is {record.status.value} already; there is nothing to cancel")
         return await self.job(job_id)
 
-    async def run_now(self, job_id: JobId) -> JobSchema:
-        """Make a delayed job available now; return the job. Raises JobNotWaiting if it runs or has ended."""
+    @post("/api/v1/queue/{job_id}/run-now", "jobs", "Run a job now", fails=(404, 409))
+    async def run_now(self, job_id: JobIdParameter) -> JobSchema:
+        """Makes a delayed job, or one that waits for its next attempt, available now, in its place in the queue.
+
+        Raises JobNotWaiting if it runs or has ended.
+        """
         if not await self._app.store.run_now((await self._found(job_id)).id):
             record = await self._found(job_id)
             if record.status is not Status.QUEUED:
@@ -118,6 +151,7 @@ class Jobs(CompanyScope):
                 raise JobNotWaiting(f"job {job_id} {state}: only a waiting job can be run now")
         return await self.job(job_id)
 
+    @get("/api/v1/queue/stats", "jobs", "Count jobs")
     async def stats(self) -> StatsSchema:
         """Job counts by status; for all companies also the totals of the last hour."""
         store = self._app.store

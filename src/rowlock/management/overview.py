@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from rowlock.errors import CompanyMismatch
 from rowlock.management.company_scope import GROUPED_MAX, GROUPS_MAX
+from rowlock.management.endpoint import Parameter, get
 from rowlock.management.jobs import Jobs
+from rowlock.management.parameters import CompanyFilter, JobIdParameter, MinutesParameter, QueueFilter, TypeFilter
 from rowlock.management.schemas.dead_letters import DeadGroupSchema, DeadGroupsSchema
 from rowlock.management.schemas.fleet import BusyWorkerSchema, DoingSchema, HistorySchema, RunningSchema
 from rowlock.management.schemas.jobs import EventKind, EventSchema, TimelineSchema
 from rowlock.notification_job import other_sides
 from rowlock.observe.guidance import about_group
 from rowlock.storage.overview import HISTORY_MINUTES_MAX
-from rowlock.storage.records import JobId, JobRecord, Status
+from rowlock.storage.records import JobRecord, Status
 from rowlock.storage.reliability import FailureFilter, FailureRecord
 
 RUNNING_MAX = 200
@@ -29,8 +32,9 @@ _ENDS: dict[Status, EventKind] = {
 class Overview(Jobs):
     """Queries for an overview of the fleet and of one job."""
 
-    async def history(self, minutes: int = 60) -> HistorySchema:
-        """What each queue did, and its lag, minute by minute, oldest first: {minutes, queues}.
+    @get("/api/v1/queues/history", "fleet", "Get the last minutes of every queue", fleet=True)
+    async def history(self, minutes: MinutesParameter = 60) -> HistorySchema:
+        """Succeeded and failed jobs per minute, and the waiting time of the oldest available job.
 
         The last minute has not ended. A lag is null in minutes in which no supervisor ran.
         """
@@ -38,8 +42,9 @@ class Overview(Jobs):
         minutes = max(1, min(minutes, HISTORY_MINUTES_MAX))
         return HistorySchema.of(await self._app.store.history(minutes), minutes, self._app.engine.queues())
 
+    @get("/api/v1/workers", "fleet", "List workers with their running jobs", fleet=True)
     async def doing(self) -> DoingSchema:
-        """Every worker with its running jobs, earliest start first: {workers, more}; `more` if over RUNNING_MAX run."""
+        """Earliest start first. `more` is true if over 200 jobs run."""
         self._fleet()
         store = self._app.store
         now, workers = await store.now(), await store.workers()
@@ -52,10 +57,11 @@ class Overview(Jobs):
         busy = [BusyWorkerSchema.of(each, now, visibility_ms, jobs=jobs[each.id]) for each in workers]
         return DoingSchema(workers=busy, more=len(running) > RUNNING_MAX)
 
+    @get("/api/v1/queue/dead-letter/groups", "jobs", "Group dead letters by type and reason")
     async def dead_groups(
-        self, *, type: str | None = None, queue: str | None = None, company_id: str | None = None
+        self, *, type: TypeFilter = None, queue: QueueFilter = None, company_id: CompanyFilter = None
     ) -> DeadGroupsSchema:
-        """Failed jobs by type and reason, the largest group first: {groups, more, lookedAt, complete}.
+        """Largest group first. If there are very many failed jobs, only the newest are counted and `complete` is false.
 
         The reason is the first line of the stored error, without secrets: jobs are filtered by it. Only the newest
         failed jobs are grouped, `lookedAt` of them; `complete` is false if there may be more.
@@ -83,8 +89,16 @@ class Overview(Jobs):
             complete=found.looked_at < GROUPED_MAX,
         )
 
-    async def timeline(self, job_id: JobId, *, stacks: bool = True) -> TimelineSchema:
-        """The events of a job, oldest first: {jobId, events, more}; `more` is true if old attempts are left out."""
+    @get("/api/v1/queue/{job_id}/timeline", "jobs", "Get the timeline of a job", fails=(404,))
+    async def timeline(
+        self,
+        job_id: JobIdParameter,
+        *,
+        stacks: Annotated[
+            bool, Parameter("Include stack traces; requires the role admin and a token for all companies.")
+        ] = True,
+    ) -> TimelineSchema:
+        """The events of a job, oldest first; `more` is true if old attempts are left out."""
         record = await self._found(job_id)
         page = await self._app.store.failures(FailureFilter(job_id=record.id), ATTEMPTS_MAX)
         found = [*_beginning(record), *_attempts(page.failures), *_end(record, page.failures)]

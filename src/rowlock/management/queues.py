@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from rowlock.jobs.engine import Engine
 from rowlock.jobs.registry import checked_name
 from rowlock.jobs.worker.maintenance import prune
 from rowlock.management.company_scope import CompanyScope
+from rowlock.management.endpoint import Parameter, get, post
+from rowlock.management.parameters import QueueParameter
+from rowlock.management.schemas.base import Name
 from rowlock.management.schemas.fleet import (
     DlqSchema,
     FailedSchema,
@@ -28,6 +32,7 @@ from rowlock.management.schemas.fleet import (
 from rowlock.observe import logs
 from rowlock.observe.metrics import exposition
 from rowlock.storage import blobs
+from rowlock.storage.access import Role
 from rowlock.storage.records import QueueRecord, Status, WorkerRecord
 from rowlock.storage.reliability import Total
 
@@ -54,19 +59,35 @@ class Standing:
 class Fleet(CompanyScope):
     """Queries and commands about the whole fleet and all companies."""
 
+    @get("/api/v1/queues", "fleet", "List queues", fleet=True)
     async def queues(self) -> QueuesSchema:
-        """Every queue of the application, and all others that hold jobs or are paused: {queues}."""
+        """Every queue of the application, and all others that hold jobs or are paused."""
         return QueuesSchema(queues=[QueueSchema.of(queue) for queue in await self._queues()])
 
-    async def switch(self, queue: str, *, paused: bool) -> SwitchedSchema:
-        """Pause or resume a queue for the whole fleet; `known` is false if it is neither declared nor in use."""
-        checked_name(queue, "queue")
-        known = queue in {record.name for record in await self._queues()}
-        await (self._app.store.pause(queue) if paused else self._app.store.resume(queue))
-        return SwitchedSchema(name=queue, paused=paused, known=known)
+    @post("/api/v1/queues/{name:path}/pause", "fleet", "Pause a queue", fleet=True)
+    async def pause_queue(self, name: QueueParameter) -> SwitchedSchema:
+        """None of its jobs starts, on any machine, until it is resumed. Running jobs continue."""
+        known = await self._known(name)
+        await self._app.store.pause(name)
+        return SwitchedSchema(name=name, paused=True, known=known)
 
-    async def queue_health(self, queue: str | None = None) -> QueueHealthSchema:
-        """The health of one queue (default: the application's default queue), from counters that the store keeps."""
+    @post("/api/v1/queues/{name:path}/resume", "fleet", "Resume a queue", fleet=True)
+    async def resume_queue(self, name: QueueParameter) -> SwitchedSchema:
+        """Its jobs start again, on every machine."""
+        known = await self._known(name)
+        await self._app.store.resume(name)
+        return SwitchedSchema(name=name, paused=False, known=known)
+
+    async def _known(self, name: str) -> bool:
+        """Return whether a queue is declared or in use; raises SettingsError for what cannot be a name."""
+        return checked_name(name, "queue") in {record.name for record in await self._queues()}
+
+    @get("/api/admin/queue/health", "administration", "Health of a queue", role=Role.ADMIN, fleet=True, enveloped=True)
+    async def queue_health(
+        self,
+        queue: Annotated[str | None, Parameter("The queue; default: the default queue.", Name | None)] = None,
+    ) -> QueueHealthSchema:
+        """From counters that the store keeps."""
         store, settings = self._app.store, self._app.settings
         queue = queue or settings.queue
         found = next((record for record in await store.queues() if record.name == queue), None)
@@ -93,8 +114,9 @@ class Fleet(CompanyScope):
             ),
         )
 
+    @get("/api/v1/health", "fleet", "Health of the database, queues and workers", fleet=True)
     async def health(self) -> HealthSchema:
-        """Health of the store and the fleet: job counts, failures, queues, workers, and warnings."""
+        """Jobs, queues, workers and warnings, as in `rowlock health --json`."""
         app = self._app
         standing = await self.standing()
         state = await app.store.schema()
@@ -145,8 +167,9 @@ class Fleet(CompanyScope):
         """The metrics of the whole fleet in Prometheus's text format."""
         return await exposition(self._app.store)
 
+    @post("/api/admin/queue/prune", "administration", "Prune now", role=Role.ADMIN, fleet=True, enveloped=True)
     async def prune(self) -> PrunedSchema:
-        """Apply the retention policies now: {removed}, counts by kind."""
+        """Applies the retention policies now; `removed` has counts by kind."""
         removed = await prune(self._app.engine, logs.get())
         kinds = {status.value: count for status, count in removed.jobs.items()}
         return PrunedSchema(removed=kinds | removed.records)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
+from typing import Annotated
 
 from rowlock.control import schedules as control
 from rowlock.errors import ScheduleNotFound, StoreUnavailable
 from rowlock.jobs.schedule import Schedule
 from rowlock.management.company_scope import CompanyScope
+from rowlock.management.endpoint import Parameter, get, post
+from rowlock.management.parameters import LimitParameter, ScheduleParameter
+from rowlock.management.schemas.base import Name
 from rowlock.management.schemas.schedules import (
     RunSchema,
     RunsSchema,
@@ -27,8 +31,9 @@ _TRIES = 5
 class Schedules(CompanyScope):
     """Queries and commands about schedules."""
 
+    @get("/api/v1/schedules", "schedules", "List schedules with their next time and last run", fleet=True)
     async def schedules(self) -> SchedulesSchema:
-        """Every schedule with its next tick and last run: {schedules}."""
+        """Those of the application, and others that the database knows."""
         app, found = self._app, []
         now = await app.store.now()
         stored = {record.name: record for record in await control.listed(app.store)}
@@ -48,20 +53,28 @@ class Schedules(CompanyScope):
             )
         return SchedulesSchema(schedules=found)
 
-    async def runs(self, name: str | None = None, *, limit: int = 50) -> RunsSchema:
-        """Runs of schedules, the latest first: {runs}."""
+    @get("/api/v1/schedules/runs", "schedules", "List runs, newest first", fleet=True)
+    async def runs(
+        self,
+        name: Annotated[str | None, Parameter("Only runs of this schedule.", Name | None)] = None,
+        *,
+        limit: LimitParameter = 50,
+    ) -> RunsSchema:
+        """Of all schedules, or of one."""
         found = await control.list_runs(self._app.store, name, limit)
         return RunsSchema(runs=[RunSchema.of(run, self._app.redact) for run in found])
 
-    async def pause_schedule(self, name: str) -> SchedulePausedSchema:
-        """Pause a schedule: no tick of it fires, on any machine."""
+    @post("/api/v1/schedules/{name:path}/pause", "schedules", "Pause a schedule", fleet=True, fails=(404,))
+    async def pause_schedule(self, name: ScheduleParameter) -> SchedulePausedSchema:
+        """No tick of it fires, on any machine, until it is resumed."""
         await self._declare_schedules()
         if not await control.pause(self._app.store, name):
             raise self._no_schedule(name)
         return SchedulePausedSchema(name=name, paused=True)
 
-    async def resume_schedule(self, name: str) -> ScheduleResumedSchema:
-        """Resume a paused schedule with its next tick; ticks that were due meanwhile are skipped."""
+    @post("/api/v1/schedules/{name:path}/resume", "schedules", "Resume a schedule", fleet=True, fails=(404,))
+    async def resume_schedule(self, name: ScheduleParameter) -> ScheduleResumedSchema:
+        """It continues with its next time; times that passed meanwhile are skipped."""
         schedule = self._schedule(name)
         await self._declare_schedules()
         now = await self._app.store.now()
@@ -70,8 +83,13 @@ class Schedules(CompanyScope):
         await control.resume(self._app.store, name, next_at)
         return ScheduleResumedSchema(name=name, paused=False, next_at=next_at)
 
-    async def run_schedule(self, name: str, *, reserved: RequestAnswer | None = None) -> ScheduleRunSchema:
-        """Enqueue the job of a schedule now, outside its timetable."""
+    @post("/api/v1/schedules/{name:path}/run", "schedules", "Run the job of a schedule now", fleet=True, fails=(404,))
+    async def run_schedule(self, name: ScheduleParameter) -> ScheduleRunSchema:
+        """Enqueues its job, outside its timetable."""
+        return await self.run_schedule_once(name, None)
+
+    async def run_schedule_once(self, name: str, reserved: RequestAnswer | None) -> ScheduleRunSchema:
+        """Enqueue the job of a schedule; with a `reserved` id (see begin_request), a second try returns the first."""
         schedule = self._schedule(name)
         job = self._app.engine.builder.new(schedule.type, schedule.payload, schedule.options)
         if reserved is not None:

@@ -58,8 +58,8 @@ class EventStream:
         self._listeners = Listeners()
         self._looking: asyncio.Task[None] | None = None
         self._since: datetime | None = None
-        self._told: dict[str, tuple[Any, ...]] = {}
-        self._told_until: datetime | None = None
+        self._sent: dict[str, tuple[Any, ...]] = {}
+        self._sent_until: datetime | None = None
         self._starting = asyncio.Lock()
         self._gap_owed, self._gap_at = False, -_GAP_SECONDS
         self._queues: dict[str, QueueSchema] = {}
@@ -93,7 +93,7 @@ class EventStream:
 
     def sign_of_life(self) -> bytes:
         """Return a keep-alive for an idle subscriber: the id from which it would resume, if there is one yet."""
-        return b":\n\n" if self._told_until is None else _mark(self._told_until)
+        return b":\n\n" if self._sent_until is None else _mark(self._sent_until)
 
     def leave(self, listener: Subscriber) -> None:
         """Remove a subscriber."""
@@ -131,7 +131,7 @@ class EventStream:
             kept = self._past.get(rounded)
             # A kept answer must reach to the last poll: polling gives this subscriber only later changes.
             if kept is None or time.monotonic() > kept[0] or kept[1].looked_at <= (self._since or rounded):
-                self._past = {at: told for at, told in self._past.items() if time.monotonic() <= told[0]}
+                self._past = {at: kept for at, kept in self._past.items() if time.monotonic() <= kept[0]}
                 found = await self._app.store.changes(rounded - _LOOK_BACK, _LOOK_MAX)
                 kept = self._past[rounded] = time.monotonic() + _PAST_SECONDS, found
         return kept[1]
@@ -144,8 +144,8 @@ class EventStream:
             if self._looking is None or self._looking.done() or self._since is None:
                 # Earlier changes are not news: the first poll looks back and sees them again.
                 known = await self._app.store.changes(await self._app.store.now() - _LOOK_BACK, _LOOK_MAX)
-                self._since, self._told = known.looked_at, _signatures(known)
-                self._told_until = known.looked_at
+                self._since, self._sent = known.looked_at, _signatures(known)
+                self._sent_until = known.looked_at
                 await self._changed_imports(known.looked_at)  # not news either
                 if self._looking is None or self._looking.done():
                     self._looking = asyncio.create_task(self._look_on())
@@ -172,16 +172,16 @@ class EventStream:
         since = self._since
         assert since is not None
         found = await self._app.store.changes(since - _LOOK_BACK, _LOOK_MAX)
-        told = _signatures(found)
-        news = [change for change in found.jobs if self._told.get(change.id) != told[change.id]]
-        self._since, self._told = found.looked_at, told
+        states = _signatures(found)
+        news = [change for change in found.jobs if self._sent.get(change.id) != states[change.id]]
+        self._since, self._sent = found.looked_at, states
         await self._tell(news, found)
         await self._tell_imports(since, found.looked_at)
         now = time.monotonic()
         if now - self._queues_at >= _QUEUES_SECONDS and any(wants.queues for wants in self._listeners.wants):
             self._queues_at = now
             await self._look_at_queues(found.looked_at)
-        self._told_until = found.looked_at
+        self._sent_until = found.looked_at
         if now - self._tokens_at >= _TOKENS_SECONDS:
             self._tokens_at = now
             await self._check_tokens()

@@ -100,12 +100,12 @@ class Body:
                         raise Problem("unsupported_media_type", "this page accepts only the fields of its form")
                 elif kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
                     raise Problem("unsupported_media_type", "send the body as `Content-Type: application/json`")
-            told = False
+            replayed = False
 
             async def replay() -> Message:
-                nonlocal told
-                if not told:
-                    told = True
+                nonlocal replayed
+                if not replayed:
+                    replayed = True
                     return {"type": "http.request", "body": body, "more_body": False}
                 return await receive()
 

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from rowlock.http.events.event_stream import EventStream
 from rowlock.http.events.subscriber import Subscriber, Wants
 from rowlock.http.middleware.auth import Viewer
-from rowlock.http.routes.jobs import QueueFilter, TypeFilter
+from rowlock.management.schemas.base import Name
 
 _ALIVE_SECONDS = 15.0
 _STUCK_SECONDS = 30.0
@@ -37,8 +37,10 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 async def events(
     request: Request,
     caller: Viewer,
-    queue: QueueFilter = None,
-    type: TypeFilter = None,
+    queue: Annotated[Name | None, Query(description="Only jobs of this queue.")] = None,
+    type: Annotated[
+        Name | None, Query(description="Only jobs of this type; `name.*`: all types with this prefix.")
+    ] = None,
     job: Annotated[str | None, Query(max_length=64, description="Only the job with this id.")] = None,
     import_id: Annotated[
         str | None, Query(alias="import", max_length=64, description="Only the import with this id.")

@@ -6,48 +6,35 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from rowlock.errors import DuplicateImport, ImportNotFound, UnknownImportType
-from rowlock.http.json_response import answer, polled
-from rowlock.http.middleware.auth import Caller, Operator, Viewer
+from rowlock.http.endpoint_routes import derive, route
+from rowlock.http.json_response import answer
+from rowlock.http.middleware.auth import Caller, Viewer
 from rowlock.http.middleware.idempotency_key import reserved
-from rowlock.http.openapi import NOT_MODIFIED, fails
-from rowlock.http.post_routes import Posted
+from rowlock.http.openapi import fails
 from rowlock.http.problem import Problem, problem_of
-from rowlock.http.routes.jobs import CursorQuery, LimitQuery
 from rowlock.imports.intake.intake import About
-from rowlock.management.schemas.base import EXAMPLE_ID, ImportStatusField, Limit, Name
+from rowlock.management import ManagementService
+from rowlock.management.schemas.base import EXAMPLE_ID, Name
 from rowlock.management.schemas.imports import (
-    ImportErrorsSchema,
     ImportSchema,
-    ImportsSchema,
-    ImportTypesSchema,
-    ImportWholeSchema,
 )
 from rowlock.management.schemas.requests import ImportNamedRequest, ImportOptions
 
-router = APIRouter(prefix="/api/v1", tags=["imports"])
-posted = APIRouter(prefix="/api/v1", tags=["imports"], route_class=Posted)
+router = APIRouter()
 
 ImportId = Annotated[str, Path(min_length=1, max_length=64, examples=[EXAMPLE_ID])]
 TypeName = Annotated[Name, Path(examples=["customers"])]
 
 _CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}}
-_ROW_MAX = 2**31 - 1
 
 
-@posted.post(
-    "/imports/xlsx",
-    status_code=202,
-    response_model=ImportSchema,
-    responses=fails(404, 409, 413, 415),
-    summary="Import a file of the import folder",
-)
-async def import_named(request: Request, caller: Operator, given: ImportNamedRequest) -> Response:
-    """A workbook or a CSV file, by its name; the file stays there. The response is that of the uploads."""
+@route(router, ManagementService.import_named)
+async def import_named(request: Request, caller: Caller, given: ImportNamedRequest) -> Response:
     try:
         added = await caller.management.arrivals.named(given.filename, about(caller, given), reserved(request))
     except DuplicateImport as error:
@@ -83,54 +70,12 @@ async def duplicate(caller: Caller, error: DuplicateImport) -> Problem:
     return problem
 
 
-@router.get("/import-jobs", response_model=ImportsSchema, responses=NOT_MODIFIED, summary="List imports, newest first")
-async def import_jobs(
-    request: Request,
-    caller: Viewer,
-    type: Annotated[Name | None, Query(description="Only imports of this type.")] = None,
-    status: Annotated[ImportStatusField | None, Query(description="Only imports with this status.")] = None,
-    company_id: Annotated[Name | None, Query(alias="companyId", description="Only imports of this company.")] = None,
-    limit: LimitQuery = 50,
-    cursor: CursorQuery = None,
-) -> Response:
-    page = await caller.management.import_jobs(
-        type=type, status=status, company_id=company_id, limit=limit, cursor=cursor
-    )
-    return polled(request, page)
+derive(router, ManagementService.import_jobs, ManagementService.import_job, ManagementService.import_errors)
 
 
 @router.get(
-    "/import-jobs/{import_id}",
-    response_model=ImportWholeSchema,
-    responses=fails(404) | NOT_MODIFIED,
-    summary="Get an import",
-)
-async def import_job(request: Request, caller: Viewer, import_id: ImportId) -> Response:
-    """Status, progress, totals, chunks and the first 100 errors."""
-    return polled(request, await caller.management.import_job(import_id))
-
-
-@router.get(
-    "/import-jobs/{import_id}/errors",
-    response_model=ImportErrorsSchema,
-    responses=fails(404) | NOT_MODIFIED,
-    summary="List the errors of an import",
-)
-async def import_errors(
-    request: Request,
-    caller: Viewer,
-    import_id: ImportId,
-    limit: Annotated[Limit, Query(description="Maximum number of rows.")] = 100,
-    after_row: Annotated[
-        int, Query(alias="afterRow", ge=0, le=_ROW_MAX, description="The nextRow of an earlier page.")
-    ] = 0,
-) -> Response:
-    """In the order of the file."""
-    return polled(request, await caller.management.import_errors(import_id, after_row=after_row, limit=limit))
-
-
-@router.get(
-    "/import-jobs/{import_id}/errors.csv",
+    "/api/v1/import-jobs/{import_id}/errors.csv",
+    tags=["imports"],
     response_class=Response,
     responses=fails(404) | {200: _CSV},
     summary="Download the rows with errors",
@@ -149,36 +94,12 @@ async def import_errors_csv(caller: Viewer, import_id: ImportId) -> Response:
     return StreamingResponse(whole(), headers=_attachment(f"errors-{import_id}.csv"))
 
 
-@router.post(
-    "/import-jobs/{import_id}/resume",
-    response_model=ImportWholeSchema,
-    responses=fails(404, 409),
-    summary="Resume an import",
-)
-async def resume_import(caller: Operator, import_id: ImportId) -> Response:
-    """Resumes a failed or cancelled import: only unfinished chunks run again."""
-    return answer(await caller.management.resume_import(import_id))
-
-
-@router.post(
-    "/import-jobs/{import_id}/cancel",
-    response_model=ImportWholeSchema,
-    responses=fails(404, 409),
-    summary="Cancel an import",
-)
-async def cancel_import(caller: Operator, import_id: ImportId) -> Response:
-    """Rows of finished chunks stay in the table; no further chunk is loaded."""
-    return answer(await caller.management.cancel_import(import_id))
-
-
-@router.get("/import-types", response_model=ImportTypesSchema, responses=NOT_MODIFIED, summary="List import types")
-async def import_types(request: Request, caller: Viewer) -> Response:
-    """With the accepted names and formats of their columns."""
-    return polled(request, await caller.management.import_types())
+derive(router, ManagementService.resume_import, ManagementService.cancel_import, ManagementService.import_types)
 
 
 @router.get(
-    "/import-types/{name:path}/template.csv",
+    "/api/v1/import-types/{name:path}/template.csv",
+    tags=["imports"],
     response_class=Response,
     responses={200: _CSV},
     summary="Download a template with the columns of an import type",
