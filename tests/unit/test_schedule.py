@@ -73,6 +73,18 @@ def test_what_would_not_fire_as_meant_is_refused(declared: dict[str, object], me
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize("every_seconds", [10 / 3, 86_400 / 7, 1.0005])
+@pytest.mark.parametrize("start_delay_seconds", [0.0, 0.0015])
+def test_every_store_keeps_the_ticks_of_an_interval_exactly(every_seconds: float, start_delay_seconds: float) -> None:
+    every = Schedule("often", "ping", every_seconds=every_seconds, start_delay_seconds=start_delay_seconds)
+    tick = every.first_after(datetime(2026, 3, 1, 12, 0, 0, 7_000, tzinfo=UTC))
+    for _ in range(5):
+        assert tick.microsecond % 1_000 == 0  # MongoDB keeps milliseconds
+        later = every.next_after(tick, tick)
+        assert later > tick
+        tick = later
+
+
 def test_a_name_is_declared_once() -> None:
     app = Rowlock("sqlite:///nowhere.db")
     app.schedule("s", "t", every_seconds=5, missed=Missed.SKIP)

@@ -178,6 +178,16 @@ async def test_the_sqlite3_module_is_refused_while_this_process_has_the_store_op
     assert await store.count(EVERYTHING, 10) == 0
 
 
+async def test_the_sqlite3_module_is_refused_whichever_store_object_has_the_file_open(store: SqliteStore) -> None:
+    await store.open()
+    another = SqliteStore(store.url, store.clock)  # as for each `app.blocking.enqueue(connection=...)`
+    connection = sqlite3.connect(store.path)
+    with pytest.raises(TypeError, match=r"overwrite what the other commits"):
+        another.enqueue_blocking([a_job()], connection)
+    connection.close()
+    assert await store.count(EVERYTHING, 10) == 0
+
+
 async def test_the_sqlite3_module_may_use_another_file_while_the_store_is_open(
     store: SqliteStore, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rowlock.control.decide import Decision, days_before, decide
 from rowlock.storage.contract import RecordTransaction, Store
@@ -14,6 +14,9 @@ from rowlock.storage.reliability import RUNS, SCHEDULES, RunRecord, RunStatus, S
 
 _JOBS_MAX = 500
 """How many jobs are looked up at once."""
+
+_LATE = timedelta(seconds=60)
+"""Without transactions, a run is recorded before its job; a job that is missing for longer has been deleted."""
 
 # -- rules -------------------------------------------------------------------------------------------
 
@@ -50,6 +53,8 @@ def resumed(schedule: ScheduleRecord | None, next_at: datetime) -> Changed:
 
 def closed(run: RunRecord, job: JobRecord | None, now: datetime) -> RunRecord:
     """Returns the run with the end of its job; unchanged if the job has not ended."""
+    if job is None and now - run.enqueued_at < _LATE:
+        return run
     if job is None:
         error = "its job was deleted before its end was recorded"
         return replace(run, status=RunStatus.UNKNOWN, ended_at=now, error=error)
@@ -147,8 +152,8 @@ async def _advance(records: Records, tick: Tick, expected: datetime) -> Schedule
 
 
 async def _take_back(records: Records, tick: Tick, run: RunRecord, schedule: ScheduleRecord | None) -> None:
-    """Undoes the writes for a tick whose job was refused, unless others have changed the records since."""
-    await records.delete(RUNS, run)
+    """Undoes the writes for a tick whose job was refused; a schedule that others have moved since stays."""
+    await decide(records, RUNS, (run.name, run.tick), lambda found, now: Decision(None, None))
     if schedule is not None:
         await records.update(SCHEDULES, replace(schedule, next_at=tick.next_at, last_tick=tick.at), schedule)
 

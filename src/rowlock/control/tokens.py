@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +13,8 @@ from rowlock.ids import is_uuid
 from rowlock.storage.access import TOKENS, NewToken, StoredToken, TokenId, TokenRecord
 from rowlock.storage.contract import Store
 from rowlock.storage.kinds import Records, Seen
+
+_TOUCHES_AT_ONCE = 32  # the stores commit such writes together
 
 # -- rules -------------------------------------------------------------------------------------------
 
@@ -75,9 +78,10 @@ async def revoke(records: Records, token_id: TokenId) -> bool:
 
 async def touch(records: Records, token_ids: Iterable[TokenId]) -> None:
     """Sets the last use of these tokens to now."""
-    for token_id in token_ids:
-        if is_uuid(token_id):
-            await decide(records, TOKENS, (token_id.lower(),), touched)
+    known = [token_id.lower() for token_id in token_ids if is_uuid(token_id)]
+    for start in range(0, len(known), _TOUCHES_AT_ONCE):
+        part = known[start : start + _TOUCHES_AT_ONCE]
+        await asyncio.gather(*(decide(records, TOKENS, (token_id,), touched) for token_id in part))
 
 
 async def prune(store: Store, days: float, limit: int) -> int:

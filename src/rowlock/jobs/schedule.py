@@ -56,7 +56,7 @@ class Schedule:
     def first_after(self, moment: datetime) -> datetime:
         """Return the first tick of a fleet that starts at this moment."""
         if self.from_start:
-            return moment + timedelta(seconds=self.start_delay_seconds)
+            return moment + _span(self.start_delay_seconds)
         return self.next_after(moment)
 
     def next_after(self, moment: datetime, tick: datetime | None = None) -> datetime:
@@ -68,7 +68,7 @@ class Schedule:
         if self.cron is None:
             # Counted from a fixed moment, or from a tick in the store, so that all machines agree on the ticks.
             assert self.every_seconds is not None
-            step = timedelta(seconds=self.every_seconds)
+            step = _span(self.every_seconds)
             origin = tick if self.from_start and tick is not None else _EPOCH
             return moment + step - (moment - origin) % step
         return next(CronSim(self.cron, moment.astimezone(ZoneInfo(self.zone)))).astimezone(UTC)
@@ -97,3 +97,8 @@ class Schedule:
                 ) from None
             except StopIteration:
                 raise SettingsError(f"{what}: {self.cron!r} is not a cron expression that ever fires") from None
+
+
+def _span(seconds: float) -> timedelta:
+    """Return a time span in whole milliseconds, which every store keeps."""
+    return timedelta(milliseconds=round(seconds * 1000))

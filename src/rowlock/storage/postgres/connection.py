@@ -22,6 +22,7 @@ POOL_CONNECTIONS = 4
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 HOST_SECONDS = 3.0  # for one of several hosts, which may be off, or accept the connection and not respond
+_ROLL_BACK_SECONDS = 2.0
 BUSY_SECONDS = 3.0  # for verbs that take milliseconds: after this the socket is probably half open
 SQL = statements("postgres")
 READ_COMMITTED: Literal["read_committed"] = "read_committed"
@@ -106,6 +107,15 @@ def message(error: BaseException) -> str:
 # Overrides the role, the database and the URL. A pooler accepts no such settings, so behind one every statement runs in
 # a transaction, which sets its level itself.
 _SESSION = {"application_name": "rowlock", "default_transaction_isolation": "read committed"}
+
+
+async def _roll_back(connection: PoolConnectionProxy[asyncpg.Record], transaction: Any) -> None:
+    """Rolls back; if that fails, closes the connection, which has the same effect and keeps the first error."""
+    try:
+        async with asyncio.timeout(_ROLL_BACK_SECONDS):
+            await transaction.rollback()
+    except Exception:
+        connection.terminate()
 
 
 class Connections:
@@ -208,7 +218,7 @@ class Connections:
                 if not looks and is_read_only(error):
                     await self.leave_read_only()
                 if not connection.is_closed():
-                    await transaction.rollback()
+                    await _roll_back(connection, transaction)
                 raise
             with translated_errors(self.url):
                 await transaction.commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,18 +73,18 @@ class Sqlite3Caller:
         return [row for binding in bindings for row in self._cursor.execute(sql, binding).fetchall()]
 
 
-def caller_of(connection: Any, opened: Path | None) -> Caller:
-    """Wrap the caller's connection; `opened` is the file that this process has open in a store, if any.
+def caller_of(connection: Any, opened: Collection[Path]) -> Caller:
+    """Wrap the caller's connection; `opened` are the files that this process has open in stores.
 
-    Raises TypeError for a sqlite3 connection to that file, and for any other kind of connection.
+    Raises TypeError for a sqlite3 connection to one of them, and for any other kind of connection.
     """
     if isinstance(connection, apsw.Connection) and not getattr(connection, "is_async", False):
         return ApswCaller(connection)
     if isinstance(connection, sqlite3.Connection):
-        if opened is not None and _is_on(connection, opened):
+        if (path := _file_of(connection, opened)) is not None:
             # Two copies of SQLite in one process do not see each other's locks: both commit, and one commit is lost.
             raise TypeError(
-                f"cannot enqueue through a sqlite3.Connection while this process has {opened} open in a store, whose "
+                f"cannot enqueue through a sqlite3.Connection while this process has {path} open in a store, whose "
                 "SQLite is another than the sqlite3 module's: one would overwrite what the other commits. "
                 "Pass an apsw.Connection, or enqueue before the store is opened, or keep your tables in another file"
             )
@@ -95,11 +95,13 @@ def caller_of(connection: Any, opened: Path | None) -> Caller:
     )
 
 
-def _is_on(connection: sqlite3.Connection, path: Path) -> bool:
+def _file_of(connection: sqlite3.Connection, paths: Collection[Path]) -> Path | None:
+    """Return which of these files the connection has open, also under another name; None if it has none of them."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    files = [file for _, _, file in cursor.execute("PRAGMA database_list").fetchall()]
-    return any(file and os.path.samefile(file, path) for file in files)
+    files = [file for _, _, file in cursor.execute("PRAGMA database_list").fetchall() if file]
+    there = [path for path in paths if path.exists()]  # a deleted file may still be open
+    return next((path for path in there for file in files if os.path.samefile(file, path)), None)
 
 
 def _as_it_is(cursor: apsw.Cursor, row: Row) -> Row:

@@ -76,12 +76,17 @@ def connect(path: Path) -> apsw.Connection:
 
 
 _opened_by_parent: set[Path] = set()
-_lines: WeakSet[SerialConnection] = WeakSet()
+_connections: WeakSet[SerialConnection] = WeakSet()
+
+
+def open_files() -> set[Path]:
+    """Return the files that this process has open in any store."""
+    return {connection.path for connection in list(_connections) if connection.open}
 
 
 def _after_fork_in_child() -> None:
-    _opened_by_parent.update(line.path for line in _lines if line.open)
-    _left_behind.extend(_lines)
+    _opened_by_parent.update(open_files())
+    _left_behind.extend(_connections)
 
 
 _left_behind: list[
@@ -145,7 +150,7 @@ class SerialConnection:
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._live, name=f"rowlock-{name}", daemon=True)
         self.open = True
-        _lines.add(self)
+        _connections.add(self)
         self._thread.start()
 
     async def run(self, work: Work[T]) -> T:

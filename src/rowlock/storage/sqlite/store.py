@@ -46,7 +46,7 @@ from rowlock.storage.sqlite import diagnostics as diagnose
 from rowlock.storage.sqlite import listen, schema
 from rowlock.storage.sqlite.callers import ApswCaller, Caller, caller_of
 from rowlock.storage.sqlite.calling import Calling
-from rowlock.storage.sqlite.connection import Reader, SerialConnection, Writer, path_of, started
+from rowlock.storage.sqlite.connection import Reader, SerialConnection, Writer, open_files, path_of, started
 from rowlock.storage.sqlite.errors import explaining
 from rowlock.storage.sqlite.importing import Importing
 from rowlock.storage.sqlite.jobs import claim, counters, operate, settle
@@ -136,7 +136,7 @@ class SqliteStore(Recording, Reliability, Changing, Importing, Calling, Watching
         return await self._write(lambda connection, now: enqueue(ApswCaller(connection), jobs, now))
 
     def enqueue_blocking(self, jobs: Sequence[NewJob], connection: Any) -> list[Receipt]:
-        caller = caller_of(connection, opened=None if self._writer is None else self.path)
+        caller = caller_of(connection, opened=open_files())
         with explaining(self.path):
             return enqueue_all_or_none(caller, jobs, self._now_through(caller))
 
