@@ -32,6 +32,7 @@ from rowlock.control import tokens
 from rowlock.errors import BadCursor, CompanyMismatch, JobIsOver, RequestFailed, RowlockError, ScheduleNotFound
 from rowlock.management import ManagementService
 from rowlock.management.endpoint import endpoints_of, signature_of
+from rowlock.management.schemas.base import Schema
 from rowlock.management.schemas.dead_letters import RetrySchema
 from rowlock.management.schemas.fleet import SwitchedSchema
 from rowlock.storage.access import Role
@@ -70,6 +71,11 @@ def test_the_client_has_every_endpoint_with_its_parameters_and_result() -> None:
     for name in declared | NOT_JSON:
         wanted, found = (plain_signature(getattr(kind, name)) for kind in (ManagementService, Client))
         assert found == wanted, name
+
+
+def as_json(found: Any) -> Any:
+    """An answer as it is sent, with milliseconds; metrics are bytes as they are."""
+    return found.json_object() if isinstance(found, Schema) else found
 
 
 def plain_signature(method: Any) -> tuple[list[inspect.Parameter], Any]:
@@ -127,7 +133,7 @@ async def test_a_client_answers_what_the_management_answers(site: Site, client: 
         lambda ask: ask.runs("nightly", limit=1),
     ]
     for question in questions:
-        assert await question(client) == await question(management)
+        assert as_json(await question(client)) == as_json(await question(management))
     assert (await client.job(dead)).payload == {"password": "[REDACTED]"}
     assert (await client.job(dead, raw=True)).payload == {"password": "hunter2"}
 

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -36,10 +35,6 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _milliseconds(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(microsecond=moment.microsecond // 1_000 * 1_000)
-
-
 def _no_number(given: Any) -> Any:
     """Raise ValueError for a number: whether it counts seconds or milliseconds would be a guess."""
     try:
@@ -59,7 +54,6 @@ def inline_enum(kind: type[StrEnum]) -> WithJsonSchema:
 
 Time = Annotated[
     datetime,
-    AfterValidator(_milliseconds),
     PlainSerializer(iso, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
