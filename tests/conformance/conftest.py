@@ -45,6 +45,12 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture(autouse=True)
+def patient_rescues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a rescue on MongoDB take a machine that stands still for half a second for what it is: not an outage."""
+    monkeypatch.setattr("rowlock.storage.mongo.jobs.settle.AWAY_SECONDS", 30.0)
+
+
 @pytest.fixture
 async def rig(request: pytest.FixtureRequest, tmp_path: Path, resource: object) -> AsyncIterator[Rig]:
     rig: Rig = request.param(tmp_path, resource)

@@ -88,7 +88,10 @@ class ImportingTransaction(Loading):
             found = await self._own.locked(scope, import_id.lower())
             if not is_planned(found) or "finishJobId" in found or await self._own.waits(scope, found["_id"]):
                 return
-            await add(scope, [job])
+            try:
+                await add(scope, [job], answer_seconds=None if scope.session is None else ANSWER_SECONDS)
+            except TimeoutError as error:
+                raise self._own.held_back() from error
             # Last: without transactions, a job that the import does not name becomes its finish job when it begins.
             said = {"finishJobId": job.id, "updatedAt": await scope.now()}
             await self._own.update(scope, found, {"$set": said})
@@ -166,11 +169,15 @@ class _Own:
             return await lock(scope.db, import_id, scope.session.session_id["id"], answer_seconds=ANSWER_SECONDS)
         except HeldBack as held_back:
             self._held_back.append((scope.db, import_id, held_back))
-            if self._room is not None:
-                self._room.lack()
-            raise TransactionConflict(
-                "the server holds writes back: its cache is full of what transactions have written; try it again"
-            ) from held_back
+            raise self.held_back() from held_back
+
+    def held_back(self) -> TransactionConflict:
+        """Return the error of a write outside of this transaction that the server may hold back until it ends."""
+        if self._room is not None:
+            self._room.lack()
+        return TransactionConflict(
+            "the server holds writes back: its cache is full of what transactions have written; try it again"
+        )
 
     async def update(self, scope: Scope, found: Document, change: Document) -> bool:
         """Change an import; without transactions, returns False if its status has changed since it was read."""

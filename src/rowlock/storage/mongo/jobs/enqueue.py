@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -136,9 +136,13 @@ class Producing(Worked):
     _checked: bool = False  # whether a schema and transactions were found
 
 
-async def add(scope: Scope, jobs: Sequence[NewJob]) -> list[Receipt]:
-    """Enqueue in this scope; raises DuplicateJob for the first job that may not share its key, having added nothing."""
-    return await _run(_steps(scope.db, scope.session, jobs, scope.clock)) if jobs else []
+async def add(scope: Scope, jobs: Sequence[NewJob], *, answer_seconds: float | None = None) -> list[Receipt]:
+    """Enqueue in this scope; raises DuplicateJob for the first job that may not share its key, having added nothing.
+
+    Raises TimeoutError if the sequence numbers, which are taken outside of the transaction, take longer than
+    `answer_seconds` (None: no limit).
+    """
+    return await _run(_steps(scope.db, scope.session, jobs, scope.clock), answer_seconds) if jobs else []
 
 
 async def _free(scope: Scope, newest: Mapping[JobId, JobId]) -> list[JobId]:
@@ -284,9 +288,16 @@ def _in_own_transaction(db: Any, session: Any, jobs: Sequence[NewJob], clock: Cl
         yield sleep(tries.pause_seconds)
 
 
-async def _run(steps: Steps) -> list[Receipt]:
+async def _in_time(statement: Awaitable[Any], seconds: float) -> Any:
+    async with asyncio.timeout(seconds):
+        return await statement
+
+
+async def _run(steps: Steps, first_seconds: float | None = None) -> list[Receipt]:
     try:
         waiting = next(steps)
+        if first_seconds is not None:
+            waiting = _in_time(waiting, first_seconds)
         while True:
             try:
                 result = await waiting
